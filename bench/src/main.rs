@@ -3,22 +3,48 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use sluice_bench::command::Options;
+use clap::{Parser, Subcommand};
+use sluice_bench::{compare, options::Options, run};
 
 #[derive(Parser)]
 #[command(
     name = "sluice-bench",
     about = "Measure Sluice and other IPC mechanisms in the same run",
-    version
+    version,
+    args_conflicts_with_subcommands = true
 )]
 struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// The options of run, when there is no subcommand.
     #[command(flatten)]
-    options: Options,
+    run: Options,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Measure (the default)
+    Run(Box<Options>),
+    Compare(compare::Options),
+}
+
+/// Exits with 1 after a failure or a slowdown, and with 2 when two results cannot be compared.
 fn main() -> ExitCode {
-    CommandLine::parse().options.run("sluice-bench")
+    let line = CommandLine::parse();
+    let (outcome, failure) = match &line.command {
+        Some(Command::Compare(options)) => (compare::run(options), ExitCode::from(2)),
+        Some(Command::Run(options)) => (run::run(options).map(|()| true), ExitCode::FAILURE),
+        None => (run::run(&line.run).map(|()| true), ExitCode::FAILURE),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sluice-bench: {error:#}");
+            failure
+        }
+    }
 }
 
 #[cfg(test)]

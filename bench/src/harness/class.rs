@@ -36,19 +36,8 @@ impl Class {
     }
 }
 
-pub trait Probe {
-    /// None with a single processor.
-    fn class(&self) -> Result<Option<Class>>;
-}
-
-/// For measurements on a single processor.
-pub struct NoProbe;
-
-impl Probe for NoProbe {
-    fn class(&self) -> Result<Option<Class>> {
-        Ok(None)
-    }
-}
+/// Measures the distance now; None where it does not matter, as on a single processor.
+pub type Probe<'a> = &'a dyn Fn() -> Result<Option<Class>>;
 
 /// A measurement between two probes.
 #[derive(Clone, Debug)]
@@ -64,7 +53,7 @@ const REPEATS: usize = 5;
 
 /// Measures until the distance is the same before and after. `now` is the class of the last probe.
 pub fn bracket<T>(
-    probe: &dyn Probe,
+    probe: Probe,
     now: &mut Option<Class>,
     mut measure: impl FnMut() -> Result<T>,
 ) -> Result<Bracketed<T>> {
@@ -73,7 +62,7 @@ pub fn bracket<T>(
         interrupt::check()?;
         let before = *now;
         let value = measure()?;
-        *now = probe.class()?;
+        *now = probe()?;
         let noisy = before != *now;
         if !noisy || repeats == REPEATS {
             return Ok(Bracketed {
@@ -100,110 +89,55 @@ pub fn most_common(classes: impl Iterator<Item = Class> + Clone) -> Option<Class
 mod tests {
     use std::cell::RefCell;
 
-    use Class::{Remote, SameCore, SharedCache};
-
+    use super::Class::{Remote, SameCore, SharedCache};
     use super::*;
 
-    /// Returns recorded classes.
-    struct Recorded(RefCell<Vec<Class>>);
-
-    impl Recorded {
-        fn new(probes: &[Class]) -> Self {
-            Self(RefCell::new(probes.iter().rev().copied().collect()))
+    #[test]
+    fn a_round_is_repeated_until_the_probes_beside_it_agree_or_it_is_noisy() {
+        for (probes, expected) in [
+            (&[SharedCache][..], (1, Some(SharedCache), false)),
+            (&[Remote, Remote], (2, Some(Remote), false)),
+            (
+                &[Remote, SameCore, SharedCache, SharedCache],
+                (4, Some(SharedCache), false),
+            ),
+            (
+                &[
+                    Remote,
+                    SharedCache,
+                    Remote,
+                    SharedCache,
+                    Remote,
+                    SharedCache,
+                ],
+                (6, Some(Remote), true),
+            ),
+        ] {
+            let recorded = RefCell::new(probes.iter());
+            let probe = || Ok(recorded.borrow_mut().next().copied());
+            let (mut number, mut now) = (0, Some(SharedCache));
+            let bracketed = bracket(&probe, &mut now, || {
+                number += 1;
+                Ok(number)
+            });
+            let Bracketed {
+                value,
+                class,
+                noisy,
+            } = bracketed.unwrap();
+            assert_eq!((value, class, noisy), expected);
+            // The last probe is the first one of the next round.
+            assert_eq!(now, probes.last().copied());
         }
-    }
-
-    impl Probe for Recorded {
-        fn class(&self) -> Result<Option<Class>> {
-            let class = self.0.borrow_mut().pop();
-            Ok(Some(class.expect("as many probes as were recorded")))
-        }
-    }
-
-    /// The number of the accepted measurement, its class, and whether it is noisy.
-    fn kept(first: Class, probes: &[Class]) -> (usize, Option<Class>, bool) {
-        let mut number = 0;
-        let bracketed = bracket(&Recorded::new(probes), &mut Some(first), || {
-            number += 1;
-            Ok(number)
-        });
-        let Bracketed {
-            value,
-            class,
-            noisy,
-        } = bracketed.unwrap();
-        (value, class, noisy)
-    }
-
-    #[test]
-    fn a_round_between_two_equal_probes_is_kept() {
-        assert_eq!(
-            kept(SharedCache, &[SharedCache]),
-            (1, Some(SharedCache), false)
-        );
-    }
-
-    #[test]
-    fn a_round_is_repeated_after_a_change_of_the_class() {
-        assert_eq!(
-            kept(SharedCache, &[Remote, Remote]),
-            (2, Some(Remote), false)
-        );
-        assert_eq!(
-            kept(SharedCache, &[Remote, SameCore, SharedCache, SharedCache]),
-            (4, Some(SharedCache), false)
-        );
-    }
-
-    #[test]
-    fn after_five_repeats_it_is_noisy() {
-        let flipping = [
-            Remote,
-            SharedCache,
-            Remote,
-            SharedCache,
-            Remote,
-            SharedCache,
-        ];
-        assert_eq!(kept(SharedCache, &flipping), (6, Some(Remote), true));
-    }
-
-    #[test]
-    fn the_last_probe_is_the_first_of_the_next_round() {
-        let probe = Recorded::new(&[Remote, Remote, Remote]);
-        let mut now = Some(SharedCache);
-        let first = bracket(&probe, &mut now, || Ok(())).unwrap();
-        let second = bracket(&probe, &mut now, || Ok(())).unwrap();
-        assert_eq!((first.class, second.class), (Some(Remote), Some(Remote)));
-    }
-
-    #[test]
-    fn without_a_distance_nothing_is_noisy() {
-        let bracketed = bracket(&NoProbe, &mut None, || Ok(7)).unwrap();
-        assert_eq!(
-            (bracketed.value, bracketed.class, bracketed.noisy),
-            (7, None, false)
-        );
     }
 
     #[test]
     fn the_most_common_class_is_found_and_the_nearer_of_two() {
-        assert_eq!(
-            most_common([Remote, SharedCache, Remote].into_iter()),
-            Some(Remote)
-        );
-        assert_eq!(
-            most_common([Remote, SharedCache].into_iter()),
-            Some(SharedCache)
-        );
-        assert_eq!(most_common([].into_iter()), None);
-    }
-
-    #[test]
-    fn classes_follow_the_distance() {
-        assert_eq!(
-            [20, 140, 600].map(Class::of_round_trip),
-            [SameCore, SharedCache, Remote]
-        );
+        let of = |classes: &[Class]| most_common(classes.iter().copied());
+        assert_eq!(of(&[Remote, SharedCache, Remote]), Some(Remote));
+        assert_eq!(of(&[Remote, SharedCache]), Some(SharedCache));
+        assert_eq!(of(&[]), None);
+        let classes = [20, 140, 600].map(Class::of_round_trip);
+        assert_eq!(classes, [SameCore, SharedCache, Remote]);
     }
 }

@@ -6,10 +6,11 @@ pub mod figures;
 pub mod file;
 pub mod pinning;
 pub mod progress;
-pub mod report;
+
 pub mod rounds;
 pub mod rows;
 pub mod samples;
 pub mod server;
+pub mod text;
 pub mod turns;
 pub mod waiting;

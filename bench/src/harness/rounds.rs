@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is measured, under which conditions, and the results of each round.
 
-use std::fmt;
-
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
-use sluice_testkit::spread::Spread;
 
 use super::class::{self, Bracketed, Class};
+use super::figures::{Axes, KERNEL, USER, Unit, Value, Values};
 use super::pinning::Placement;
 use super::samples::Samples;
 use super::waiting::Waiting;
@@ -21,30 +18,21 @@ pub struct Measurement {
     pub bytes: u64,
     pub elapsed_ns: u64,
     pub cpu_ns: u64,
-    /// Bytes that a process of another pair received; None where there is only one pair.
-    pub misdelivered: Option<u64>,
-    /// With several writers of one channel: the messages of the busiest writer for each message of the least busy.
-    pub imbalance: Option<f64>,
-    /// Context switches of all processes, where they were counted.
-    pub context_switches: Option<u64>,
-    /// Packets that the consumer never received, where they have numbers.
-    pub lost: Option<u64>,
-    /// The frequency of the time stamp counter, where the samples were taken with it.
-    pub cycles_per_ns: Option<f64>,
-    /// Commits of a store that several messages can share.
-    pub commits: Option<u64>,
-    /// The instructions of an operation, where they were counted.
-    pub instructions: Option<Instructions>,
-}
-
-/// The executed instructions of an operation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Instructions {
-    pub user: f64,
-    pub kernel: f64,
+    /// What only some suites measure, by the names in [`super::figures`].
+    pub figures: Vec<(&'static str, f64)>,
 }
 
 impl Measurement {
+    pub fn with(mut self, figure: &'static str, value: f64) -> Self {
+        self.figures.push((figure, value));
+        self
+    }
+
+    fn figure(&self, name: &str) -> Option<f64> {
+        let mut figures = self.figures.iter();
+        figures.find_map(|(known, value)| (*known == name).then_some(*value))
+    }
+
     fn messages_per_second(&self) -> Result<f64> {
         ensure!(
             self.messages > 0 && self.elapsed_ns > 0,
@@ -78,18 +66,8 @@ pub struct Subject {
     pub label: String,
     pub waiting: Waiting,
     pub processes: usize,
-    pub population: Option<Population>,
-    /// The operation of several processes.
-    pub operation: Option<&'static str>,
-    /// Messages per call, in comparisons of batches.
-    pub batch: Option<usize>,
-    /// The processes of one channel, where there are more than one sender and one receiver.
-    pub sharing: Option<Sharing>,
-    pub neighbours: Option<Neighbours>,
-    /// What the receivers do while messages are sent, where that is a condition.
-    pub receiver_state: Option<ReceiverState>,
-    /// At which rate messages become due, where they do so independently of earlier ones.
-    pub load: Option<OfferedLoad>,
+    /// The conditions beside those of the case, such as the number of receivers.
+    pub axes: Axes,
     pub job: Box<dyn Job>,
 }
 
@@ -106,107 +84,15 @@ impl Subject {
             label,
             waiting,
             processes: 2,
-            population: None,
-            operation: None,
-            batch: None,
-            sharing: None,
-            neighbours: None,
-            receiver_state: None,
-            load: None,
+            axes: Axes::new(),
             job: Box::new(job),
         }
     }
-}
 
-/// A constant rate of messages.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OfferedLoad {
-    /// Of the saturation of the reference.
-    pub percent: u32,
-    /// Messages per second.
-    pub rate: f64,
-}
-
-/// The pairs beside a measured one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbours {
-    pub pairs: usize,
-    /// None without other pairs.
-    pub activity: Option<Activity>,
-}
-
-/// What the other pairs do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// Their buffers are full, and their senders sleep.
-    Stalled,
-    Busy,
-}
-
-impl Neighbours {
-    pub const NONE: Self = Self {
-        pairs: 0,
-        activity: None,
-    };
-}
-
-impl Activity {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stalled => "stalled",
-            Self::Busy => "busy",
-        }
+    pub fn axis(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.axes.insert(name.into(), value.into());
+        self
     }
-}
-
-impl fmt::Display for Neighbours {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.activity {
-            None => f.write_str("alone"),
-            Some(activity) => write!(f, "beside {} {}", self.pairs, activity.name()),
-        }
-    }
-}
-
-/// What the receivers of a channel do while messages are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ReceiverState {
-    /// They run, and receive after a burst.
-    Busy,
-    /// They ask for messages all the time.
-    Polling,
-    /// They sleep before each message, which is a burst by itself.
-    Asleep,
-    /// They receive as fast as they can, and the sender does not wait for them.
-    Streaming,
-}
-
-impl ReceiverState {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Polling => "polling",
-            Self::Asleep => "asleep",
-            Self::Streaming => "streaming",
-        }
-    }
-}
-
-/// The processes of one channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
-    pub writers: usize,
-    pub readers: usize,
-}
-
-/// An operation, and the number of names and scopes among which it is performed.
-#[derive(Clone, Copy, Debug)]
-pub struct Population {
-    pub operation: &'static str,
-    /// Names in the scope.
-    pub names: usize,
-    pub scopes: usize,
 }
 
 /// A subject without a result.
@@ -260,6 +146,16 @@ pub enum Metric {
 }
 
 impl Metric {
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Latency | Self::Cost | Self::Time => Unit::Nanoseconds,
+            Self::Rate => Unit::BytesPerSecond,
+            Self::Operations => Unit::OperationsPerSecond,
+            Self::Instructions => Unit::Instructions,
+            Self::Memory => Unit::Bytes,
+        }
+    }
+
     fn value(self, measurement: &Measurement, samples: &Samples) -> Result<f64> {
         match self {
             Self::Latency => {
@@ -279,9 +175,11 @@ impl Metric {
             Self::Time => Ok(1e9 / measurement.messages_per_second()?),
             Self::Operations => measurement.messages_per_second(),
             Self::Instructions => {
-                let counted = measurement.instructions;
-                let counted = counted.context("a round counted no instructions")?;
-                Ok(counted.user + counted.kernel)
+                let [user, kernel] = [USER, KERNEL].map(|part| measurement.figure(part));
+                let parts = user
+                    .zip(kernel)
+                    .context("a round counted no instructions")?;
+                Ok(parts.0 + parts.1)
             }
             Self::Memory => {
                 ensure!(measurement.messages > 0, "a round has no channel");
@@ -350,12 +248,10 @@ pub struct Series {
 }
 
 impl Series {
-    pub fn values(&self) -> Vec<f64> {
-        self.rounds.iter().map(|round| round.value).collect()
-    }
-
-    pub fn measurements(&self) -> impl Iterator<Item = &Measurement> {
-        self.rounds.iter().map(|round| &round.measurement)
+    /// The compared value of each round.
+    pub fn values(&self) -> Option<Values> {
+        let rounds = self.rounds.iter();
+        Values::of(rounds.map(|round| (round.number, round.value)))
     }
 
     pub fn class(&self) -> Option<Class> {
@@ -367,18 +263,14 @@ impl Series {
         self.rounds.iter().filter(|round| round.noisy).count()
     }
 
-    pub fn spread(&self) -> Spread {
-        Spread::of(&self.values()).expect("a series has at least one round")
-    }
-
     /// The ratio within each round in which both have the same class, which cancels disturbances of both.
-    pub fn ratios_to(&self, reference: &Self) -> Vec<f64> {
+    pub fn ratios_to(&self, reference: &Self) -> Option<Values> {
         let ratio = |round: &Round| {
             let same = |other: &&Round| other.number == round.number && other.class == round.class;
             let other = reference.rounds.iter().find(same)?;
-            Some(round.value / other.value)
+            Some((round.number, round.value / other.value))
         };
-        self.rounds.iter().filter_map(ratio).collect()
+        Values::of(self.rounds.iter().filter_map(ratio))
     }
 
     /// A spinning mechanism trades processor time for latency, so its ratio to a sleeping one must be labelled.
@@ -534,50 +426,24 @@ pub mod tests {
         assert!(!series("b", Waiting::Spin, &[1.0]).waits_like(&sleeper));
     }
 
-    #[test]
-    fn neighbours_are_named_in_the_label() {
-        assert_eq!(Neighbours::NONE.to_string(), "alone");
-        let stalled = Neighbours {
-            pairs: 7,
-            activity: Some(Activity::Stalled),
-        };
-        assert_eq!(stalled.to_string(), "beside 7 stalled");
-    }
-
-    #[test]
-    fn a_cost_is_the_processor_time_of_a_message() {
-        assert_eq!(value(Metric::Cost, &measurement(1.0)).unwrap(), 50.0);
-    }
-
     fn value(metric: Metric, measurement: &Measurement) -> Result<f64> {
         metric.value(measurement, &Samples::from_iter([]))
     }
 
     #[test]
-    fn a_time_is_that_of_a_message_and_its_inverse_a_rate() {
-        assert_eq!(value(Metric::Time, &measurement(1.0)).unwrap(), 1e8);
-        assert_eq!(value(Metric::Operations, &measurement(1.0)).unwrap(), 10.0);
-    }
-
-    #[test]
-    fn a_round_without_a_sample_is_an_error() {
+    fn each_metric_has_its_value_and_an_empty_round_none() {
+        let counted = measurement(1.0).with(USER, 120.5).with(KERNEL, 4000.0);
+        for (metric, expected) in [
+            (Metric::Cost, 50.0),
+            (Metric::Time, 1e8),
+            (Metric::Operations, 10.0),
+            (Metric::Rate, 1.0),
+            (Metric::Instructions, 4120.5),
+            (Metric::Memory, 0.1),
+        ] {
+            assert_eq!(value(metric, &counted).unwrap(), expected, "{metric:?}");
+            assert!(value(metric, &Measurement::default()).is_err());
+        }
         assert!(value(Metric::Latency, &Measurement::default()).is_err());
-        assert!(value(Metric::Cost, &Measurement::default()).is_err());
-        assert!(value(Metric::Time, &Measurement::default()).is_err());
-        assert!(value(Metric::Rate, &Measurement::default()).is_err());
-        assert!(value(Metric::Operations, &Measurement::default()).is_err());
-        assert!(value(Metric::Instructions, &Measurement::default()).is_err());
-    }
-
-    #[test]
-    fn instructions_are_those_of_programs_and_of_the_kernel() {
-        let counted = Measurement {
-            instructions: Some(Instructions {
-                user: 120.5,
-                kernel: 4000.0,
-            }),
-            ..Measurement::default()
-        };
-        assert_eq!(value(Metric::Instructions, &counted).unwrap(), 4120.5);
     }
 }

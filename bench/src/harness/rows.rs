@@ -10,36 +10,27 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use sluice_testkit::clock;
 use sluice_testkit::host::Host;
-use sluice_testkit::spread::Spread;
+use sluice_testkit::units;
 
 use super::class::Class;
+use super::figures::{
+    Axes, BYTES_PER_SECOND, CPU_PER_MESSAGE, MESSAGES_PER_SECOND, P99, P999, Unit, Value, Values,
+};
 use super::file;
 use super::pinning::Placement;
-use super::rounds::{
-    Instructions, Measurement, Metric, Neighbours, Outcome, ReceiverState, Round, Series, Skipped,
-};
-use super::samples::{Samples, Summary, distribution_function, summarize};
+use super::rounds::{Outcome, Round, Series, Skipped};
+use super::samples::{Change, Samples, Summary, distribution_function, summarize};
 use super::waiting::Waiting;
-
-/// The unit of rates of operations.
-pub const OPERATIONS: &str = "operations/s";
-/// The unit of counts of executed instructions.
-pub const INSTRUCTIONS: &str = "instructions";
-/// The unit of amounts of memory.
-pub const BYTES: &str = "bytes";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub host: Host,
     /// What reading the clock costs, which each sample contains once.
-    #[serde(default)]
     pub clock_ns: u64,
     /// The versions of what is compared, by name.
-    #[serde(default)]
     pub versions: BTreeMap<String, String>,
     pub rows: Vec<Row>,
     /// The day of the measurement in UTC.
-    #[serde(default)]
     pub date: String,
 }
 
@@ -56,70 +47,32 @@ pub struct Row {
     pub title: String,
     /// Message size in bytes.
     pub size: Option<usize>,
-    /// Messages per call, in comparisons of batches.
-    pub batch: Option<usize>,
-    pub receivers: Option<usize>,
-    /// What the receivers do while messages are sent, where that is a condition.
-    pub receiver_state: Option<ReceiverState>,
-    /// Writers of one channel, where several processes share it.
-    pub writers: Option<usize>,
-    /// The operation that is measured, and for calls by name the number of names in the scope and of scopes.
-    pub operation: Option<String>,
-    pub names: Option<usize>,
-    pub scopes: Option<usize>,
-    /// The pairs beside a measured one; in the file only as a part of the label.
-    #[serde(skip)]
-    pub neighbours: Option<Neighbours>,
-    /// The rate at which messages become due: percent of the saturation of the reference, and messages per second.
-    pub load_percent: Option<u32>,
-    pub load_rate: Option<f64>,
-    pub processes: Option<usize>,
     pub placement: Option<Placement>,
-    pub probe_class: Option<Class>,
+    pub processes: Option<usize>,
     pub waiting: Option<Waiting>,
-    /// The unit of the median: "ns" or "instructions", where less is better, or "bytes/s" or "operations/s", where more is.
-    pub unit: Option<String>,
-    /// The median over the rounds.
-    pub median: Option<f64>,
-    /// The smallest and the largest round.
-    pub spread: Option<[f64; 2]>,
-    /// The rounds that were kept.
-    pub rounds: Option<usize>,
-    /// The others, of which the processors had another distance.
+    /// Other conditions, such as the number of receivers.
+    #[serde(skip_serializing_if = "Axes::is_empty")]
+    pub axes: Axes,
+    pub unit: Option<Unit>,
+    /// What is compared, over the rounds that were kept.
+    #[serde(flatten)]
+    pub value: Option<Values>,
+    /// What else was measured, by the names in [`super::figures`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, Values>,
+    /// The other rounds, in which the processors had another distance.
     pub dropped_rounds: Option<usize>,
+    pub probe_class: Option<Class>,
     /// There was no round of the class of the other rows of these conditions, so it is not compared.
     pub other_class: Option<bool>,
-    /// The ratios of the other rows of these conditions refer to this one.
-    pub is_reference: Option<bool>,
-    /// Each round with its value, for ratios to other rows.
-    pub values: Option<Vec<(usize, f64)>>,
     /// Rounds during which the distance of the processors kept changing.
     pub noisy_rounds: Option<usize>,
     #[serde(flatten)]
     pub distribution: Option<Summary>,
     /// Steps of the distribution function of all samples: nanoseconds, and the share of samples up to that value.
     pub cdf: Option<Vec<(u64, f64)>>,
-    pub msgs_per_s: Option<f64>,
-    pub bytes_per_s: Option<f64>,
-    pub cpu_ns_per_msg: Option<f64>,
-    /// The share of all bytes, from 0 to 1, that a process of another pair received.
-    pub misdelivered: Option<f64>,
-    /// Messages of the busiest writer for each message of the least busy: the median over the rounds.
-    pub imbalance: Option<f64>,
-    /// Context switches of all processes for each message.
-    pub context_switches_per_msg: Option<f64>,
-    /// Packets from the kernel that the consumer never received, over all rounds.
-    pub lost: Option<u64>,
-    /// The frequency of the time stamp counter, where the samples were taken with it: the median over the rounds.
-    pub cycles_per_ns: Option<f64>,
-    /// Each round with its messages for each commit of the store, where they share commits.
-    pub msgs_per_commit: Option<Vec<(usize, f64)>>,
-    /// The parts of the median, where instructions per operation were counted: those of programs and of the kernel.
-    pub user_instructions: Option<Spread>,
-    pub kernel_instructions: Option<Spread>,
-    /// The percentiles of each round, where ratios of percentiles are taken within rounds.
-    pub percentiles: Option<Vec<Percentiles>>,
-    /// Relative to the first subject of the same conditions, taken within each round.
+    /// The ratios of the other rows of these conditions refer to this one.
+    pub is_reference: Option<bool>,
     pub ratio: Option<Ratio>,
     /// Of the adapter of a third-party library.
     pub calibration: Option<Calibration>,
@@ -129,17 +82,15 @@ pub struct Row {
     pub failed: Option<bool>,
 }
 
+/// Relative to the reference of the same conditions, within the rounds in which both were measured at the same distance of the
+/// processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     pub to: String,
     /// One of the two spins, the other sleeps.
     pub across_waiting: bool,
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-    /// Rounds in which both were measured, at the same distance of the processors. Absent in files of earlier versions.
-    #[serde(default)]
-    pub common_rounds: Option<usize>,
+    #[serde(flatten)]
+    pub values: Values,
 }
 
 /// The speed of an adapter divided by that of its library's own program, taken within each round.
@@ -148,20 +99,9 @@ pub struct Calibration {
     /// The label of that program.
     pub to: String,
     pub median: f64,
-    pub min: f64,
-    pub max: f64,
+    pub spread: [f64; 2],
     /// Why the adapter is slower.
     pub reason: Option<String>,
-}
-
-/// Percentiles of the samples of one round, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Percentiles {
-    pub round: usize,
-    pub p50: u64,
-    pub p99: u64,
-    /// If the round has enough samples for it.
-    pub p999: Option<u64>,
 }
 
 impl Results {
@@ -188,14 +128,121 @@ impl Results {
                 path.display()
             )
         })?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{} is not a results file of sluice-bench", path.display()))
+        serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{} is not a results file of this version of sluice-bench",
+                path.display()
+            )
+        })
     }
 }
 
 impl Row {
     pub fn is_sluice(&self) -> bool {
         self.mechanism.starts_with("sluice")
+    }
+
+    pub fn is_measured(&self) -> bool {
+        self.value.is_some()
+    }
+
+    pub fn median(&self) -> Option<f64> {
+        Some(self.value.as_ref()?.median)
+    }
+
+    /// The number of rounds that were kept.
+    pub fn rounds(&self) -> usize {
+        self.value.as_ref().map_or(0, |value| value.values.len())
+    }
+
+    pub fn figure(&self, name: &str) -> Option<&Values> {
+        self.figures.get(name)
+    }
+
+    /// The median of a figure.
+    pub fn median_of(&self, figure: &str) -> Option<f64> {
+        Some(self.figure(figure)?.median)
+    }
+
+    pub fn number(&self, axis: &str) -> Option<f64> {
+        match self.axes.get(axis)? {
+            Value::Number(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+
+    pub fn text(&self, axis: &str) -> Option<&str> {
+        match self.axes.get(axis)? {
+            Value::Number(_) => None,
+            Value::Text(text) => Some(text),
+        }
+    }
+
+    pub fn is_noisy(&self) -> bool {
+        self.noisy_rounds.is_some()
+    }
+
+    pub fn less_is_better(&self) -> bool {
+        self.unit.is_some_and(Unit::less_is_better)
+    }
+
+    /// The ratio of the compared values within each round; None without a round of both, and for different classes.
+    pub fn ratio_within_rounds(&self, to: &Self) -> Option<Values> {
+        let ours = self
+            .value
+            .as_ref()
+            .filter(|_| self.probe_class == to.probe_class)?;
+        ours.ratio(to.value.as_ref()?)
+    }
+
+    pub fn median_text(&self) -> Option<String> {
+        Some(self.unit?.text(self.median()?))
+    }
+
+    pub fn range_text(&self) -> Option<String> {
+        Some(self.unit?.range(self.value.as_ref()?.spread))
+    }
+
+    /// The ratio, and its rounds.
+    pub fn ratio_texts(&self) -> Option<[String; 2]> {
+        let Values { median, spread, .. } = &self.ratio.as_ref()?.values;
+        Some([
+            units::ratio(*median),
+            units::ratio_range(spread[0], spread[1]),
+        ])
+    }
+
+    /// The row that the ratio refers to.
+    pub fn reference<'a>(&self, rows: &'a [Self]) -> Option<&'a Self> {
+        let to = &self.ratio.as_ref()?.to;
+        let wanted = (&self.suite, &self.title, to);
+        rows.iter()
+            .find(|row| (&row.suite, &row.title, &row.label) == wanted)
+    }
+
+    /// In a word: "faster", or "fewer" where instructions are compared.
+    pub fn change_name(&self, change: Change) -> &'static str {
+        match (self.unit, change) {
+            (Some(Unit::Instructions), Change::Faster) => "fewer",
+            (Some(Unit::Bytes), Change::Faster) => "less",
+            (Some(Unit::Instructions | Unit::Bytes), Change::Slower) => "more",
+            _ => change.name(),
+        }
+    }
+
+    /// The number of rounds that the ratio is from, if that is too small for a verdict although more were measured.
+    pub fn few_common_rounds(&self) -> Option<usize> {
+        const LEAST: usize = 3;
+        let measured = self.rounds() + self.dropped_rounds.unwrap_or(0);
+        let common = self.ratio.as_ref()?.values.values.len();
+        (common < LEAST.min(measured)).then_some(common)
+    }
+
+    /// The comparison with the reference; None if there is none, or too few rounds of both.
+    pub fn change(&self) -> Option<Change> {
+        let [min, max] = self.ratio.as_ref()?.values.spread;
+        let is_enough = self.few_common_rounds().is_none();
+        is_enough.then(|| Change::of_ratios(min, max, self.less_is_better()))
     }
 }
 
@@ -212,69 +259,30 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
 }
 
 fn measured_row(outcome: &Outcome, series: &Series) -> Row {
-    let spread = series.spread();
     let samples: Vec<&Samples> = series.rounds.iter().map(|round| &round.samples).collect();
-    let population = series.subject.population;
-    let sharing = series.subject.sharing;
+    let noisy = series.rounds.iter().filter(|round| round.noisy).count();
     Row {
         suite: outcome.suite.into(),
         mechanism: series.subject.mechanism.into(),
         label: series.subject.label.clone(),
         title: outcome.title.clone(),
         size: outcome.size,
-        batch: series.subject.batch,
-        receivers: match sharing {
-            Some(sharing) => Some(sharing.readers),
-            None => population.is_none().then_some(1),
-        },
-        receiver_state: series.subject.receiver_state,
-        writers: sharing.map(|sharing| sharing.writers),
-        operation: population
-            .map(|population| population.operation)
-            .or(series.subject.operation)
-            .map(String::from),
-        names: population.map(|population| population.names),
-        scopes: population.map(|population| population.scopes),
-        neighbours: series.subject.neighbours,
-        load_percent: series.subject.load.map(|load| load.percent),
-        load_rate: series.subject.load.map(|load| load.rate),
-        processes: Some(series.subject.processes),
         placement: Some(outcome.placement),
-        probe_class: series.class(),
+        processes: Some(series.subject.processes),
         waiting: Some(series.subject.waiting),
-        unit: Some(match outcome.metric {
-            Metric::Latency | Metric::Cost | Metric::Time => "ns".into(),
-            Metric::Rate => "bytes/s".into(),
-            Metric::Operations => OPERATIONS.into(),
-            Metric::Instructions => INSTRUCTIONS.into(),
-            Metric::Memory => BYTES.into(),
-        }),
-        median: Some(spread.median),
-        spread: Some([spread.min, spread.max]),
-        rounds: Some(series.rounds.len()),
+        axes: series.subject.axes.clone(),
+        unit: Some(outcome.metric.unit()),
+        value: series.values(),
+        figures: figures(&series.rounds),
         dropped_rounds: Some(series.dropped).filter(|&rounds| rounds > 0),
+        probe_class: series.class(),
         other_class: Some(series.class() != outcome.class).filter(|&other| other),
-        is_reference: Some(outcome.is_reference(series)).filter(|&it_is| it_is),
-        values: Some(values(series)),
-        noisy_rounds: Some(series.noisy_rounds()).filter(|&rounds| rounds > 0),
-        cdf: distribution_function(&samples),
+        noisy_rounds: Some(noisy).filter(|&rounds| rounds > 0),
         distribution: summarize(&samples),
-        msgs_per_s: per_second(series, |one| one.messages),
-        bytes_per_s: per_second(series, |one| one.bytes),
-        cpu_ns_per_msg: cpu_per_message(series),
-        misdelivered: misdelivered(series),
-        imbalance: imbalance(series),
-        context_switches_per_msg: context_switches_per_message(series),
-        lost: series.measurements().map(|one| one.lost).sum(),
-        cycles_per_ns: cycles_per_ns(series),
-        msgs_per_commit: messages_per_commit(series),
-        user_instructions: instructions(series, |one| one.user),
-        kernel_instructions: instructions(series, |one| one.kernel),
-        percentiles: percentiles(series),
+        cdf: distribution_function(&samples),
+        is_reference: Some(outcome.is_reference(series)).filter(|&it_is| it_is),
         ratio: ratio(outcome, series),
-        calibration: None,
-        skipped: None,
-        failed: None,
+        ..Row::default()
     }
 }
 
@@ -292,118 +300,58 @@ fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
     }
 }
 
-fn values(series: &Series) -> Vec<(usize, f64)> {
-    let rounds = series.rounds.iter();
-    rounds.map(|round| (round.number, round.value)).collect()
+/// The figures of the suite, and those that follow from what each suite measures.
+fn figures(rounds: &[Round]) -> BTreeMap<String, Values> {
+    let mut figures: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
+    for round in rounds {
+        for (name, value) in round
+            .measurement
+            .figures
+            .iter()
+            .copied()
+            .chain(derived(round))
+        {
+            figures.entry(name).or_default().push((round.number, value));
+        }
+    }
+    let figures = figures.into_iter();
+    figures
+        .filter_map(|(name, values)| Some((name.into(), Values::of(values.into_iter())?)))
+        .collect()
 }
 
-/// The median over the rounds of a count per second.
-fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Option<f64> {
-    let rate = |one: &Measurement| {
-        (one.elapsed_ns > 0).then(|| count(one) as f64 * 1e9 / one.elapsed_ns as f64)
-    };
-    let rates: Option<Vec<f64>> = series.measurements().map(rate).collect();
-    Some(Spread::of(&rates?)?.median).filter(|rate| *rate > 0.0)
-}
-
-/// The median over the rounds.
-fn cpu_per_message(series: &Series) -> Option<f64> {
-    let of_round = |one: &Measurement| {
-        (one.messages > 0 && one.cpu_ns > 0).then(|| one.cpu_ns as f64 / one.messages as f64)
-    };
-    let rounds: Option<Vec<f64>> = series.measurements().map(of_round).collect();
-    Some(Spread::of(&rounds?)?.median)
-}
-
-/// The share of bytes that reached another pair, over all rounds.
-fn misdelivered(series: &Series) -> Option<f64> {
-    let bytes: u64 = series.measurements().map(|one| one.bytes).sum();
-    let misdelivered: Option<u64> = series.measurements().map(|one| one.misdelivered).sum();
-    misdelivered
-        .filter(|_| bytes > 0)
-        .map(|misdelivered| misdelivered as f64 / bytes as f64)
-}
-
-/// The median over the rounds.
-fn imbalance(series: &Series) -> Option<f64> {
-    let rounds: Option<Vec<f64>> = series.measurements().map(|one| one.imbalance).collect();
-    Some(Spread::of(&rounds?)?.median)
-}
-
-/// The median over the rounds.
-fn context_switches_per_message(series: &Series) -> Option<f64> {
-    let of_round = |one: &Measurement| {
-        let switches = one.context_switches.filter(|_| one.messages > 0)?;
-        Some(switches as f64 / one.messages as f64)
-    };
-    let rounds: Option<Vec<f64>> = series.measurements().map(of_round).collect();
-    Some(Spread::of(&rounds?)?.median)
-}
-
-/// The median over the rounds.
-fn cycles_per_ns(series: &Series) -> Option<f64> {
-    let rounds: Option<Vec<f64>> = series.measurements().map(|one| one.cycles_per_ns).collect();
-    Some(Spread::of(&rounds?)?.median)
-}
-
-fn messages_per_commit(series: &Series) -> Option<Vec<(usize, f64)>> {
-    let of_round = |round: &Round| {
-        let commits = round.measurement.commits.filter(|&commits| commits > 0)?;
-        let messages = round.measurement.messages as f64;
-        Some((round.number, messages / commits as f64))
-    };
-    series.rounds.iter().map(of_round).collect()
-}
-
-fn instructions(series: &Series, part: impl Fn(Instructions) -> f64) -> Option<Spread> {
-    let rounds = series.measurements().map(|one| one.instructions.map(&part));
-    Spread::of(&rounds.collect::<Option<Vec<f64>>>()?)
-}
-
-fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
-    let of_round = |round: &Round| {
-        series
-            .subject
-            .load
-            .map(drop)
-            .or(round.measurement.cycles_per_ns.map(drop))?;
-        let Summary { p50, p99, p999, .. } = summarize(&[&round.samples])?;
-        let p99 = p99?;
-        let round = round.number;
-        Some(Percentiles {
-            round,
-            p50,
-            p99,
-            p999,
-        })
-    };
-    series.rounds.iter().map(of_round).collect()
+fn derived(round: &Round) -> impl Iterator<Item = (&'static str, f64)> {
+    let one = &round.measurement;
+    let quotient = |of: u64, by: u64| (of > 0 && by > 0).then(|| of as f64 / by as f64);
+    let per_second = |count: u64| Some(quotient(count, one.elapsed_ns)? * 1e9);
+    let summary = summarize(&[&round.samples]);
+    let percentile = |of: fn(&Summary) -> Option<u64>| Some(of(summary.as_ref()?)? as f64);
+    [
+        (CPU_PER_MESSAGE, quotient(one.cpu_ns, one.messages)),
+        (MESSAGES_PER_SECOND, per_second(one.messages)),
+        (BYTES_PER_SECOND, per_second(one.bytes)),
+        (P99, percentile(|all| all.p99)),
+        (P999, percentile(|all| all.p999)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
 }
 
 fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
     let reference = outcome.reference_of(series)?;
-    let ratios = series.ratios_to(reference);
-    let Spread { median, min, max } = Spread::of(&ratios)?;
     Some(Ratio {
         to: reference.subject.label.clone(),
         across_waiting: !series.waits_like(reference),
-        median,
-        min,
-        max,
-        common_rounds: Some(ratios.len()),
+        values: series.ratios_to(reference)?,
     })
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::harness::figures::{IMBALANCE, LOST};
+    use crate::harness::rounds::Metric;
     use crate::harness::rounds::tests::{outcome, series};
-
-    fn with_shared_cache(mut outcome: Outcome) -> Outcome {
-        let rounds = outcome.series.iter_mut().flat_map(|one| &mut one.rounds);
-        rounds.for_each(|round| round.class = Some(Class::SharedCache));
-        outcome
-    }
 
     #[test]
     fn fields_that_do_not_apply_are_absent() {
@@ -411,14 +359,17 @@ pub mod tests {
         let json = serde_json::to_value(&rows).unwrap();
         assert_eq!(json[0]["mechanism"], "pipe");
         assert_eq!(json[0]["placement"], "same-cpu");
-        assert_eq!(json[0]["p50"], 10);
+        assert_eq!(
+            (&json[0]["p50"], &json[0]["unit"]),
+            (&10.into(), &"ns".into())
+        );
         assert_eq!(json[0]["median"], 10.0);
-        assert_eq!(json[0]["cpu_ns_per_msg"], 50.0);
+        assert_eq!(json[0]["figures"]["cpu_ns_per_msg"]["median"], 50.0);
         for absent in [
             "ratio",
             "probe_class",
             "noisy_rounds",
-            "misdelivered",
+            "axes",
             "skipped",
             "failed",
         ] {
@@ -431,13 +382,16 @@ pub mod tests {
 
     #[test]
     fn results_survive_writing_and_reading() {
-        let outcomes = [with_shared_cache(outcome(
-            Metric::Latency,
-            &[10.0, 11.0],
-            &[5.0, 6.0],
-        ))];
-        let results = Results::new(Host::probe(), &outcomes);
+        let mut outcome = outcome(Metric::Latency, &[10.0, 11.0], &[5.0, 6.0]);
+        let rounds = outcome.series.iter_mut().flat_map(|one| &mut one.rounds);
+        rounds.for_each(|round| round.class = Some(Class::SharedCache));
+        outcome.series[0]
+            .subject
+            .axes
+            .insert("receivers".into(), 16.into());
+        let results = Results::new(Host::probe(), &[outcome]);
         assert_eq!(results.rows[0].probe_class, Some(Class::SharedCache));
+        assert_eq!(results.rows[0].number("receivers"), Some(16.0));
         let path = std::env::temp_dir().join(format!("sluice-rows-{}.json", std::process::id()));
         results.write(&path).unwrap();
         let read = Results::read(&path);
@@ -447,71 +401,53 @@ pub mod tests {
 
     #[test]
     fn rounds_of_different_classes_have_no_ratio() {
-        let mut outcome = with_shared_cache(outcome(Metric::Latency, &[10.0], &[5.0]));
-        assert!(ratio(&outcome, &outcome.series[1]).is_some());
+        let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
+        outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
+        assert!(ratio(&outcome, &outcome.series[1]).unwrap().across_waiting);
         outcome.series[1].rounds[0].class = Some(Class::Remote);
         assert_eq!(ratio(&outcome, &outcome.series[1]), None);
     }
 
     #[test]
-    fn the_misdelivered_share_covers_all_rounds() {
-        let mut outcome = outcome(Metric::Rate, &[10.0, 30.0], &[5.0]);
-        assert_eq!(misdelivered(&outcome.series[0]), None);
-        for (round, misdelivered) in outcome.series[0].rounds.iter_mut().zip([4, 6]) {
-            round.measurement.misdelivered = Some(misdelivered);
-        }
-        assert_eq!(misdelivered(&outcome.series[0]), Some(0.25));
-    }
-
-    #[test]
-    fn imbalance_is_a_median_and_switches_cover_all_rounds() {
-        let mut outcome = outcome(Metric::Rate, &[10.0, 10.0, 10.0], &[5.0]);
-        assert_eq!(imbalance(&outcome.series[0]), None);
-        assert_eq!(context_switches_per_message(&outcome.series[0]), None);
-        let rounds = outcome.series[0].rounds.iter_mut();
-        for (round, (imbalance, switches)) in rounds.zip([(1.5, 3), (9.0, 6), (1.2, 0)]) {
-            round.measurement.imbalance = Some(imbalance);
-            round.measurement.context_switches = Some(switches);
-        }
-        assert_eq!(imbalance(&outcome.series[0]), Some(1.5));
-        assert_eq!(context_switches_per_message(&outcome.series[0]), Some(0.3));
-    }
-
-    #[test]
-    fn losses_cover_all_rounds_and_percentiles_are_those_of_each() {
+    fn figures_are_those_of_each_round() {
         let mut outcome = outcome(Metric::Latency, &[10.0, 20.0], &[5.0]);
-        assert_eq!(rows(&outcome)[0].percentiles, None);
-        for (round, lost) in outcome.series[0].rounds.iter_mut().zip([2, 1]) {
-            round.measurement.lost = Some(lost);
-            round.measurement.cycles_per_ns = Some(2.5);
+        for (round, (lost, imbalance)) in outcome.series[0]
+            .rounds
+            .iter_mut()
+            .zip([(2.0, 1.5), (1.0, 9.0)])
+        {
+            round.measurement.figures = vec![(LOST, lost), (IMBALANCE, imbalance)];
             round.samples = std::iter::repeat_n(round.value as u64, 1000).collect();
         }
         let row = &rows(&outcome)[0];
-        assert_eq!((row.lost, row.cycles_per_ns), (Some(3), Some(2.5)));
-        let second = Percentiles {
-            round: 1,
-            p50: 20,
-            p99: 20,
-            p999: None,
+        assert_eq!(row.figure(LOST).map(Values::sum), Some(3.0));
+        assert_eq!(row.figure(P99).unwrap().values, [(0, 10.0), (1, 20.0)]);
+        assert_eq!(
+            (row.median_of(IMBALANCE), row.figure(P999)),
+            (Some(5.25), None)
+        );
+    }
+
+    #[test]
+    fn a_verdict_needs_three_common_rounds_if_they_were_measured() {
+        let values = |count: usize| Values::of((0..count).map(|round| (round, 0.5)));
+        let change = |common, rounds, dropped_rounds| {
+            let row = Row {
+                unit: Some(Unit::Nanoseconds),
+                value: values(rounds),
+                dropped_rounds,
+                ratio: Some(Ratio {
+                    to: "pipe".into(),
+                    across_waiting: false,
+                    values: values(common).unwrap(),
+                }),
+                ..Row::default()
+            };
+            row.change()
         };
-        assert_eq!(row.percentiles.as_ref().unwrap()[1], second);
-    }
-
-    #[test]
-    fn messages_per_commit_are_those_of_each_round() {
-        let mut outcome = outcome(Metric::Operations, &[10.0, 20.0], &[5.0]);
-        assert_eq!(rows(&outcome)[0].msgs_per_commit, None);
-        for (round, commits) in outcome.series[0].rounds.iter_mut().zip([2, 5]) {
-            round.measurement.commits = Some(commits);
-        }
-        let expected = vec![(0, 5.0), (1, 2.0)];
-        assert_eq!(rows(&outcome)[0].msgs_per_commit, Some(expected));
-    }
-
-    #[test]
-    fn a_ratio_of_spinning_to_sleeping_is_labelled() {
-        let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
-        outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
-        assert!(ratio(&outcome, &outcome.series[1]).unwrap().across_waiting);
+        assert_eq!(change(3, 5, None), Some(Change::Faster));
+        assert_eq!(change(2, 5, None), None);
+        assert_eq!(change(2, 2, Some(3)), None);
+        assert_eq!(change(2, 2, None), Some(Change::Faster));
     }
 }

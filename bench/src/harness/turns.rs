@@ -8,7 +8,7 @@ use anyhow::Result;
 use fastrand::Rng;
 use sluice_testkit::interrupt;
 
-use super::class::{self, Class, NoProbe, Probe};
+use super::class::{self, Class, Probe};
 use super::pinning::Placement;
 use super::progress::Progress;
 use super::rounds::{Case, Metric, Outcome, Round, Series, Skipped, Subject};
@@ -77,7 +77,7 @@ impl Running {
         &mut self,
         subject: usize,
         rounds: Range<usize>,
-        probe: &dyn Probe,
+        probe: Probe,
         now: &mut Option<Class>,
         progress: &mut Progress,
     ) -> Result<()> {
@@ -141,21 +141,21 @@ fn orders(first: &Case) -> Rng {
 pub fn run_together(
     cases: Vec<Case>,
     rounds: usize,
-    probe: &dyn Probe,
+    probe: Probe,
     progress: &mut Progress,
 ) -> Result<Vec<Outcome>> {
     let Some(first) = cases.first() else {
         return Ok(Vec::new());
     };
-    let probe = match (first.placement, first.metric) {
+    let probe: Probe = match (first.placement, first.metric) {
         // The number of instructions does not depend on the distance.
-        (Placement::SameCpu, _) | (_, Metric::Instructions | Metric::Memory) => &NoProbe,
+        (Placement::SameCpu, _) | (_, Metric::Instructions | Metric::Memory) => &|| Ok(None),
         (Placement::TwoCpus, _) => probe,
     };
     let mut random = orders(first);
     let running = cases.into_iter().map(|case| case.start(rounds, progress));
     let mut running = running.collect::<Result<Vec<_>>>()?;
-    let mut now = probe.class()?;
+    let mut now = probe()?;
     let mut turns = turns(&running);
     for round in 0..rounds {
         random.shuffle(&mut turns);
@@ -176,7 +176,7 @@ impl Series {
         &mut self,
         round: usize,
         metric: Metric,
-        probe: &dyn Probe,
+        probe: Probe,
         now: &mut Option<Class>,
     ) -> Result<()> {
         let bracketed = class::bracket(probe, now, || self.subject.job.measure())?;
@@ -197,10 +197,12 @@ mod tests {
     use crate::harness::rounds::{Job, Measurement};
     use crate::harness::waiting::Waiting;
 
+    type Notes = Rc<RefCell<Vec<&'static str>>>;
+
     /// Returns recorded values, one per round; None is a failure.
     struct Script {
         name: &'static str,
-        notes: Rc<RefCell<Vec<&'static str>>>,
+        notes: Notes,
         values: RefCell<Vec<Option<f64>>>,
     }
 
@@ -217,135 +219,100 @@ mod tests {
         }
     }
 
-    type Notes = Rc<RefCell<Vec<&'static str>>>;
-
     /// A case of subjects with these values.
     fn case(notes: &Notes, subjects: &[(&'static str, &[Option<f64>])]) -> Case {
-        let subject = |&(name, values): &(&'static str, &[Option<f64>])| {
+        let mut case = Case::new("rtt", "test".into(), Placement::SameCpu, Metric::Rate);
+        case.subjects.extend(subjects.iter().map(|&(name, values)| {
             let job = Script {
                 name,
                 notes: Rc::clone(notes),
                 values: RefCell::new(values.iter().rev().copied().collect()),
             };
             Subject::new(name, name.into(), Waiting::Sleep, job)
-        };
-        Case {
-            subjects: subjects.iter().map(subject).collect(),
-            ..Case::new(
-                "throughput",
-                "test".into(),
-                Placement::SameCpu,
-                Metric::Rate,
-            )
-        }
+        }));
+        case
     }
 
-    /// The notes of each round, sorted: the order is random.
-    fn sorted_rounds(notes: &[&'static str], size: usize) -> Vec<Vec<&'static str>> {
-        let sorted = |round: &[&'static str]| {
-            let mut round = round.to_vec();
-            round.sort_unstable();
-            round
-        };
-        notes.chunks(size).map(sorted).collect()
+    /// The outcomes, and the calls after the checks.
+    fn run(notes: Notes, cases: Vec<Case>, rounds: usize) -> (Vec<Outcome>, Vec<&'static str>) {
+        let checks: usize = cases.iter().map(|case| case.subjects.len()).sum();
+        let progress = &mut Progress::new(4);
+        let outcomes = run_together(cases, rounds, &|| Ok(None), progress).unwrap();
+        let mut calls = notes.take();
+        assert!(calls.drain(..checks).all(|call| call == "check"));
+        (outcomes, calls)
     }
 
-    fn run_cases(cases: Vec<Case>, rounds: usize) -> Vec<Outcome> {
-        run_together(cases, rounds, &NoProbe, &mut Progress::new(4)).unwrap()
-    }
-
-    /// Runs two subjects with these values, and returns the order of their calls.
+    /// Two subjects with these values.
     fn run_two(rounds: [&[Option<f64>]; 2]) -> (Outcome, Vec<&'static str>) {
         let notes = Notes::default();
         let case = case(&notes, &[("a", rounds[0]), ("b", rounds[1])]);
-        let outcome = run_cases(vec![case], rounds[0].len()).remove(0);
-        (outcome, notes.take())
+        let (mut outcomes, calls) = run(notes, vec![case], rounds[0].len());
+        (outcomes.remove(0), calls)
     }
 
     #[test]
-    fn subjects_are_checked_first_and_then_measured_in_rounds() {
-        let (outcome, notes) = run_two([&[Some(2.0); 3], &[Some(4.0); 3]]);
-        assert_eq!(notes[..2], ["check"; 2]);
-        assert_eq!(sorted_rounds(&notes[2..], 2), [["a", "b"]; 3]);
-        assert_eq!(outcome.series[1].values(), [4.0; 3]);
-        let ratios = outcome.series[1].ratios_to(&outcome.series[0]);
-        assert_eq!(ratios, [2.0; 3]);
+    fn a_round_measures_all_cases_that_run_together_each_time_in_another_order() {
+        let notes = Notes::default();
+        let values = [Some(1.0); 8];
+        let cases = vec![
+            case(&notes, &["a", "b", "c"].map(|name| (name, &values[..]))),
+            case(&notes, &["d", "e"].map(|name| (name, &values[..]))),
+        ];
+        let (outcomes, calls) = run(notes, cases, 8);
+        let orders: Vec<_> = calls.chunks(5).collect();
+        for order in &orders {
+            let mut sorted = order.to_vec();
+            sorted.sort_unstable();
+            assert_eq!(sorted, ["a", "b", "c", "d", "e"]);
+        }
+        assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
+        assert!(orders.iter().any(|order| order[0] != "a"), "{orders:?}");
+        assert_eq!(outcomes[1].series[0].rounds[1].number, 1);
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds() {
+        let (outcome, _) = run_two([&[Some(2.0), Some(3.0)], &[Some(4.0), Some(9.0)]]);
+        let ratios = outcome.series[1].ratios_to(&outcome.series[0]).unwrap();
+        assert_eq!(ratios.values, [(0, 2.0), (1, 3.0)]);
     }
 
     #[test]
     fn a_subject_that_fails_is_dropped_and_the_others_continue() {
-        let (outcome, notes) = run_two([&[Some(1.0); 3], &[Some(1.0), None, Some(1.0)]]);
-        assert_eq!(sorted_rounds(&notes[2..6], 2), [["a", "b"]; 2]);
-        assert_eq!(notes[6..], ["a"]);
+        let (outcome, calls) = run_two([&[Some(1.0); 3], &[Some(1.0), None, Some(1.0)]]);
+        assert_eq!(calls[4..], ["a"]);
         assert_eq!(outcome.series.len(), 1);
         let skip = &outcome.skipped[0];
         assert!(skip.failed && skip.label == "b" && skip.reason.contains("it broke"));
     }
 
     #[test]
-    fn a_round_measures_all_cases_that_run_together() {
-        let notes = Notes::default();
-        let values = [Some(1.0); 2];
-        let cases = vec![
-            case(&notes, &[("a", &values), ("b", &values)]),
-            case(&notes, &[("c", &values)]),
-        ];
-        let outcomes = run_cases(cases, 2);
-        let notes = notes.take();
-        assert_eq!(notes[..3], ["check"; 3]);
-        assert_eq!(sorted_rounds(&notes[3..], 3), [["a", "b", "c"]; 2]);
-        assert_eq!(outcomes[1].series[0].rounds[1].number, 1);
-    }
-
-    #[test]
     fn rounds_of_the_rarer_class_are_dropped() {
         let (outcome, _) = run_two([&[Some(1.0); 3], &[Some(2.0); 3]]);
         let mut series = outcome.series;
-        for (round, class) in
-            series[0]
-                .rounds
-                .iter_mut()
-                .zip([Class::SharedCache, Class::Remote, Class::Remote])
-        {
+        let classes = [Class::SharedCache, Class::Remote, Class::Remote];
+        for (round, class) in series[0].rounds.iter_mut().zip(classes) {
             round.class = Some(class);
         }
         series[0].keep_class(Some(Class::SharedCache));
         assert_eq!((series[0].rounds.len(), series[0].dropped), (1, 2));
-        assert_eq!(series[0].class(), Some(Class::SharedCache));
         // Without a round of it, those of another one are kept.
         series[0].keep_class(Some(Class::SameCore));
         assert_eq!(series[0].class(), Some(Class::SharedCache));
     }
 
     #[test]
-    fn the_order_differs_from_round_to_round() {
-        let notes = Notes::default();
-        let values = [Some(1.0); 8];
-        let names = ["a", "b", "c", "d", "e"];
-        let subjects = names.map(|name| (name, &values[..]));
-        run_cases(vec![case(&notes, &subjects)], 8);
-        let notes = notes.take();
-        let orders: Vec<_> = notes[5..].chunks(5).collect();
-        assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
-        let first = orders.iter().filter(|order| order[0] == "a").count();
-        assert!(first < 8, "{orders:?}");
-    }
-
-    #[test]
-    fn a_reference_that_fails_is_replaced_by_none() {
-        let broken: &[Option<f64>] = &[None; 2];
-        let (outcome, _) = run_two([broken, &[Some(1.0); 2]]);
+    fn the_reference_is_the_first_or_a_named_one_and_none_if_it_fails() {
+        let (outcome, _) = run_two([&[None; 2], &[Some(1.0); 2]]);
         assert_eq!(outcome.reference.as_deref(), Some("a"));
         assert!(outcome.reference_of(&outcome.series[0]).is_none());
-    }
 
-    #[test]
-    fn a_named_reference_need_not_be_the_first() {
         let notes = Notes::default();
         let values = [Some(1.0); 2];
         let mut case = case(&notes, &[("a", &values), ("b", &values)]);
         case.reference = Some("b");
-        let outcome = run_cases(vec![case], 2).remove(0);
+        let outcome = run(notes, vec![case], 2).0.remove(0);
         let reference = outcome.reference_of(&outcome.series[0]).unwrap();
         assert_eq!(reference.subject.mechanism, "b");
         assert!(outcome.reference_of(reference).is_none());

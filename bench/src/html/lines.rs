@@ -1,202 +1,150 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An SVG plot of lines.
+//! Lines over an axis, as a suite describes them.
 
-use super::drawing::{Axis, Drawing, Element, Path};
-use super::series_style::{SeriesRole, SeriesStyle};
+use sluice_testkit::units;
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 406.0;
-const LEFT: f64 = 80.0;
-const RIGHT: f64 = 30.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 58.0;
+use super::figure::{Figure, Point, Series};
+use super::groups::{distinct, groups, sort_best_first};
+use super::scale::{MAX_TICKS_X, MAX_TICKS_Y, Scale};
+use super::style::{Role, Style, is_named};
+use super::titles::quantity;
+use super::view::View;
+use crate::harness::figures::{Value, Values};
+use crate::harness::rows::Row;
+use crate::suites::Lines;
 
-/// The maximum number of labels of a logarithmic axis.
-pub const MAX_TICKS_X: usize = 7;
-pub const MAX_TICKS_Y: usize = 12;
-
-pub struct Point {
-    pub x: f64,
-    pub y: f64,
-    /// The smallest and the largest round.
-    pub range: Option<[f64; 2]>,
-    pub mark: Mark,
+/// The value of the axis.
+fn x(lines: &Lines, row: &Row) -> Option<f64> {
+    let field = match lines.x {
+        "size" => row.size,
+        "processes" => row.processes,
+        _ => None,
+    };
+    row.number(lines.x).or(field.map(|count| count as f64))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
-    /// A point of a distribution function.
-    None,
-    Steady,
-    Noisy,
+fn conditions(lines: &Lines, row: &Row) -> Vec<String> {
+    let condition = |axis: &&str| match *axis {
+        "size" => row.size.map(units::size),
+        "placement" => row.placement.map(|placement| placement.name().into()),
+        axis => row.axes.get(axis).map(|value| match value {
+            Value::Number(number) => format!("{axis} {number}"),
+            Value::Text(text) => text.clone(),
+        }),
+    };
+    lines.per.iter().filter_map(condition).collect()
 }
 
-impl Mark {
-    pub fn of(noisy: bool) -> Self {
-        match noisy {
-            true => Self::Noisy,
-            false => Self::Steady,
-        }
+fn x_name(lines: &Lines) -> String {
+    match (lines.x_figure, lines.x) {
+        (Some(_), _) => "messages per second".into(),
+        (None, "size") => "message size".into(),
+        (None, axis) => format!("number of {axis}"),
     }
 }
 
-pub struct Line {
-    /// The number of the series, the same as in the table.
-    pub series: usize,
-    pub name: String,
-    pub style: SeriesStyle,
-    pub points: Vec<Point>,
+fn x_text(lines: &Lines, value: f64) -> String {
+    match lines.x {
+        "size" => units::size(value as usize),
+        "load_percent" => format!("{value} %"),
+        _ => value.to_string(),
+    }
 }
 
-pub struct Plot {
-    pub title: String,
-    pub x: Axis,
-    pub y: Axis,
-    /// A value of y that is marked by a line.
-    pub level: Option<f64>,
-    pub lines: Vec<Line>,
+fn y<'a>(lines: &Lines, row: &'a Row) -> Option<&'a Values> {
+    match lines.y_figure {
+        Some(figure) => row.figure(figure),
+        None => row.value.as_ref(),
+    }
 }
 
-impl Plot {
-    pub fn draw(&self) -> Drawing {
-        let mut lines: Vec<&Line> = self.lines.iter().collect();
-        // The most important lines are drawn last, above the others.
-        lines.sort_by_key(|line| match line.style.role {
-            SeriesRole::Other => 0,
-            SeriesRole::Reference => 1,
-            SeriesRole::Sluice => 2,
+/// The position on the axis.
+fn position(lines: &Lines, row: &Row) -> Option<f64> {
+    match lines.x_figure {
+        Some(figure) => row.median_of(figure),
+        None => x(lines, row),
+    }
+}
+
+/// A figure for each of the conditions that have several values of the axis: one value makes no line.
+pub fn figures(lines: &'static Lines, rows: &[&View]) -> Vec<Figure> {
+    let fits = |view: &&&View| view.row.unit == Some(lines.unit) && x(lines, view.row).is_some();
+    let rows: Vec<&View> = rows.iter().filter(fits).copied().collect();
+    let plots = groups(&rows, |view| conditions(lines, view.row)).into_iter();
+    plots
+        .filter_map(|(conditions, rows)| figure(lines, &conditions, &rows))
+        .collect()
+}
+
+fn figure(lines: &'static Lines, conditions: &[String], rows: &[&View]) -> Option<Figure> {
+    let mut columns = distinct(rows.iter().filter_map(|view| x(lines, view.row)));
+    columns.sort_by(f64::total_cmp);
+    if columns.len() < 2 {
+        return None;
+    }
+    let positions = rows.iter().filter_map(|view| position(lines, view.row));
+    let x_scale = match lines.x_figure {
+        Some(_) => Scale::logarithmic(positions, MAX_TICKS_X)?,
+        None => Scale::logarithmic_at(&columns)?,
+    };
+    let values = rows.iter().filter_map(|view| y(lines, view.row));
+    let y_scale = Scale::logarithmic(values.flat_map(|one| one.spread), MAX_TICKS_Y)?;
+    let point = |view: &&View| {
+        let values = y(lines, view.row)?;
+        Some(Point {
+            x: x_scale.position(position(lines, view.row)?),
+            y: y_scale.position(values.median),
+            range: Some(values.spread.map(|end| y_scale.position(end))),
+            mark: Some(view.mark()),
+        })
+    };
+    // A label that only names the value of the axis, such as "among 10 names", is not the name of a line.
+    let mut named = groups(rows, |view| match is_named(view.row) {
+        true => (&view.row.label, true),
+        false => (&view.row.title, false),
+    });
+    for (_, rows) in &mut named {
+        rows.sort_by_key(|view| {
+            columns
+                .iter()
+                .position(|&column| x(lines, view.row) == Some(column))
         });
-        let mut elements = self.grid();
-        elements.extend(self.labels());
-        let level = self.level.map(|level| self.across("level", level));
-        elements.extend(level);
-        elements.extend(lines.iter().map(|line| self.line(line)));
-        Drawing {
-            title: self.title.clone(),
-            width: WIDTH,
-            height: HEIGHT,
-            elements,
-        }
     }
-
-    fn left_of(&self, x: f64) -> f64 {
-        LEFT + self.x.scale.position(x) * (WIDTH - LEFT - RIGHT)
-    }
-
-    fn top_of(&self, y: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.scale.position(y) * (HEIGHT - TOP - BOTTOM)
-    }
-
-    /// A line at this value of y.
-    fn across(&self, class: &'static str, y: f64) -> Element {
-        let top = self.top_of(y);
-        Element::Path(Path::horizontal(class, top, LEFT, WIDTH - RIGHT))
-    }
-
-    fn grid(&self) -> Vec<Element> {
-        let vertical = |class, x: f64| {
-            let left = self.left_of(x);
-            Element::Path(Path::vertical(class, left, TOP, HEIGHT - BOTTOM))
-        };
-        let (x, y) = (&self.x.scale, &self.y.scale);
-        let minor_x = x.minor_ticks().into_iter();
-        let minor_y = y.minor_ticks().into_iter();
-        minor_x
-            .map(|tick| vertical("minor", tick))
-            .chain(minor_y.map(|tick| self.across("minor", tick)))
-            .chain(x.ticks.iter().map(|&tick| vertical("grid", tick)))
-            .chain(y.ticks.iter().map(|&tick| self.across("grid", tick)))
-            .collect()
-    }
-
-    fn labels(&self) -> Vec<Element> {
-        let x_label = |&tick: &f64| {
-            let at = [self.left_of(tick), HEIGHT - BOTTOM + 24.0];
-            Element::text("tick", at, "middle", (self.x.format)(tick))
-        };
-        let y_label = |&tick: &f64| {
-            let at = [LEFT - 7.0, self.top_of(tick) + 4.5];
-            Element::text("tick", at, "end", (self.y.format)(tick))
-        };
-        let (right, up) = (self.x.title() + " →", format!("↑ {}", self.y.title()));
-        let titles = [
-            Element::text("axis", [WIDTH - RIGHT, HEIGHT - 9.0], "end", right),
-            Element::text("axis", [4.0, 16.0], "start", up),
-        ];
-        let x_labels = self.x.scale.ticks.iter().map(x_label);
-        let y_labels = self.y.scale.ticks.iter().map(y_label);
-        x_labels.chain(y_labels).chain(titles).collect()
-    }
-
-    fn line(&self, line: &Line) -> Element {
-        let mut steps = Vec::new();
-        let mut paths = Vec::new();
-        for point in &line.points {
-            let (left, top) = (self.left_of(point.x), self.top_of(point.y));
-            steps.push(format!("{left:.1} {top:.1}"));
-            if let Some([least, most]) = point.range {
-                let (from, to) = (self.top_of(least), self.top_of(most));
-                paths.push(Path::vertical("whisker", left, from, to));
+    sort_best_first(&mut named, |(_, rows)| Some(rows.last()?.row));
+    let series = named
+        .iter()
+        .enumerate()
+        .map(|(number, ((name, is_named), rows))| {
+            let of_column =
+                |&column: &f64| rows.iter().find(|view| x(lines, view.row) == Some(column));
+            Series {
+                name: name.to_string(),
+                group: String::new(),
+                // Lines of one mechanism differ, too.
+                style: match is_named {
+                    true => rows[0].style.clone(),
+                    false => Style::new(Role::Other, number),
+                },
+                points: rows.iter().filter_map(point).collect(),
+                rows: columns
+                    .iter()
+                    .map(|column| Some(of_column(column)?.number))
+                    .collect(),
             }
-            if point.mark != Mark::None {
-                let noisy = point.mark == Mark::Noisy;
-                paths.push(line.style.marker(left, top, noisy));
-            }
-        }
-        let d = format!("M{}", steps.join("L"));
-        paths.insert(0, Path { class: "line", d });
-        Element::Series {
-            classes: line.style.classes(),
-            number: line.series,
-            name: line.name.clone(),
-            paths,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::page::tests::svg;
-    use super::super::scale::Scale;
-    use super::*;
-
-    fn plot(points: Vec<Point>) -> Plot {
-        let axis = |label: &str| Axis {
-            scale: Scale::logarithmic([1.0, 100.0].into_iter(), MAX_TICKS_X).unwrap(),
-            label: label.into(),
-            format: |value| value.to_string(),
-        };
-        Plot {
-            title: "a <plot>".into(),
-            x: axis("size"),
-            y: axis("rate"),
-            level: None,
-            lines: vec![Line {
-                series: 3,
-                name: "one & only".into(),
-                style: SeriesStyle::numbered(0),
-                points,
-            }],
-        }
-    }
-
-    #[test]
-    fn a_line_has_its_points_ranges_and_marks() {
-        let plot = plot(vec![Point {
-            x: 1.0,
-            y: 100.0,
-            range: Some([10.0, 100.0]),
-            mark: Mark::Noisy,
-        }]);
-        let svg = svg(plot.draw());
-        assert!(svg.contains(&format!(r#"<path class="line" d="M{LEFT:.1} {TOP:.1}"/>"#)));
-        assert!(svg.contains(r#"class="whisker""#) && svg.contains(r#"class="mark noisy""#));
-        assert!(svg.contains("one &amp; only") && svg.contains("a &lt;plot&gt;"));
-    }
-
-    #[test]
-    fn logarithmic_axes_say_so() {
-        let svg = svg(plot(Vec::new()).draw());
-        assert!(svg.contains("size, logarithmic") && svg.contains("rate, logarithmic"));
-    }
+        });
+    let what = format!("{} by {}", lines.title, x_name(lines));
+    let x_axis = x_scale.axis(&x_name(lines), |value| match lines.x_figure {
+        Some(_) => units::per_second_tick(value),
+        None => x_text(lines, value),
+    });
+    let heads = columns.iter().map(|&column| x_text(lines, column));
+    Some(Figure {
+        heading: [&[what], conditions].concat().join(", "),
+        x: x_axis,
+        y: Some(y_scale.axis(lines.y, quantity(lines.unit).1)),
+        lines: Some(lines),
+        columns: heads.collect(),
+        series: series.collect(),
+        ..Figure::default()
+    })
 }

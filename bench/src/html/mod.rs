@@ -3,21 +3,15 @@
 //! from the rows; page.html is its layout. The plots are SVG without a library, so that style sheets apply to every line:
 //! colours follow light and dark mode, text keeps its size on a narrow screen, and the table next to a plot is its legend.
 
-mod drawing;
-mod environment;
+mod figure;
 mod groups;
-mod highlights;
-mod intervals;
 mod lines;
-mod notes;
 mod page;
-mod picture;
-mod reference;
 mod scale;
-mod series_style;
-mod suites;
-mod tables;
+mod style;
 mod takeaways;
+mod titles;
+mod view;
 
 use std::path::Path;
 
@@ -26,7 +20,7 @@ use anyhow::Result;
 use crate::harness::file;
 use crate::harness::rows::Results;
 
-pub use page::page;
+pub use page::{page, picture};
 
 pub fn write(results: &Results, path: &Path) -> Result<()> {
     file::write(path, &page(results), "report", "--html")
@@ -34,7 +28,7 @@ pub fn write(results: &Results, path: &Path) -> Result<()> {
 
 /// Whether there is something to draw.
 pub fn write_picture(results: &Results, path: &Path) -> Result<bool> {
-    let picture = picture::picture(results);
+    let picture = picture(results);
     picture.map_or(Ok(false), |picture| {
         file::write(path, &picture, "plot", "--svg").map(|()| true)
     })

@@ -1,103 +1,131 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of the whole page, which page.html lays out.
+//! The data of the whole page, which page.html lays out, and of the picture.
 
-use minijinja::Environment;
 use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, context};
 use serde::Serialize;
+use sluice_testkit::units;
 
-use super::environment;
-use super::highlights;
-use super::series_style::SeriesStyles;
-use super::suites::{Figure, Suite, suites};
-use super::takeaways;
-use crate::harness::rows::Results;
+use super::figure::Figure;
+use super::groups::groups;
+use super::style::Styles;
+use super::takeaways::{self, comparisons};
+use super::view::View;
+use super::{lines, titles};
+use crate::harness::rows::{Results, Row};
+use crate::reports;
+use crate::suites::{self, Suite};
 
-pub const STYLE: &str = include_str!("style.css");
-const TEMPLATE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("style.css");
 
 #[derive(Serialize)]
-struct Page<'a> {
-    style: &'a str,
-    script: &'a str,
-    /// The machine, its kernel and the day.
-    conditions: String,
-    emulated: bool,
-    environment: Vec<(&'a str, String)>,
-    /// None without a result of Sluice relative to a rival.
-    takeaways: Option<Figure>,
-    summary: Option<Figure>,
-    suites: Vec<Suite<'a>>,
+struct Section<'a> {
+    name: &'a str,
+    figures: Vec<Figure>,
+    /// The text of the reports, as on the terminal.
+    text: Option<String>,
 }
 
 pub fn page(results: &Results) -> String {
-    let styles = SeriesStyles::of(results);
-    let takeaways = takeaways::takeaways(&results.rows);
-    render(&Page {
-        style: STYLE,
-        script: include_str!("highlight.js"),
-        conditions: environment::summary(results),
-        emulated: results.host.is_emulated(),
-        environment: environment::entries(results),
-        takeaways: highlights::first(&takeaways, &styles),
-        summary: highlights::all(&results.rows, &styles),
-        suites: suites(results, &styles),
-    })
+    let views = views(&results.rows);
+    let compared = comparisons(&views, &results.rows);
+    let rows: Vec<&View> = views.iter().collect();
+    let suites = groups(&rows, |view| view.row.suite.as_str()).into_iter();
+    let sections = suites.map(|(name, rows)| section(name, &rows, &results.rows));
+    let sections: Vec<Section> = sections.collect();
+    render(
+        "page.html",
+        context! {
+            style => STYLE,
+            script => include_str!("highlight.js"),
+            host => Serde(&results.host),
+            clock_ns => results.clock_ns,
+            versions => Serde(&results.versions),
+            date => &results.date,
+            rows => Serde(&views),
+            takeaways => Serde(takeaways::takeaways(&compared)),
+            summary => Serde(takeaways::summary(&compared)),
+            suites => Serde(sections),
+        },
+    )
 }
 
-/// With what templates can import.
-pub fn templates() -> Environment<'static> {
+/// Sluice relative to the reference in a few conditions, as a file for pages that cannot contain the report. None without a
+/// result of Sluice relative to another mechanism.
+pub fn picture(results: &Results) -> Option<String> {
+    let views = views(&results.rows);
+    let figure = takeaways::picture(&comparisons(&views, &results.rows))?;
+    let data = context! { figure => Serde(figure), style => STYLE };
+    Some(render("picture.html", data))
+}
+
+fn views(rows: &[Row]) -> Vec<View<'_>> {
+    let styles = Styles::of(rows);
+    (0..rows.len())
+        .map(|number| View::of(number, rows, &styles))
+        .collect()
+}
+
+fn render(name: &str, data: minijinja::Value) -> String {
     let mut templates = Environment::new();
-    let added = templates.add_template("plot.html", include_str!("plot.html"));
-    added.expect("the template is correct, which tests show");
-    templates
-}
-
-fn render(page: &Page) -> String {
-    // The name makes values that are not marked as safe be escaped.
-    let text = templates().render_named_str("page.html", TEMPLATE, Serde(page));
+    // Rows do not have all fields.
+    templates.set_undefined_behavior(UndefinedBehavior::Chainable);
+    type Filter = (&'static str, fn(f64) -> String);
+    let units: [Filter; 6] = [
+        ("time", units::nanoseconds),
+        ("rate", units::bytes_per_second),
+        ("per_second", units::per_second),
+        ("count", units::count),
+        ("figures", units::figures),
+        ("ratio", units::ratio),
+    ];
+    for (name, text) in units {
+        let text = move |value: Option<f64>| value.map_or_else(String::new, text);
+        templates.add_filter(name, text);
+    }
+    for (name, text) in [
+        ("page.html", include_str!("page.html")),
+        ("plot.html", include_str!("plot.html")),
+        ("picture.html", include_str!("picture.html")),
+    ] {
+        let added = templates.add_template(name, text);
+        added.expect("the template is correct, which tests show");
+    }
+    let template = templates.get_template(name);
+    let text = template.and_then(|template| template.render(data));
     let text = text.expect("the template suits the data, which tests show");
     // Slashes need no escape, and are frequent in rates.
     text.replace("&#x2f;", "/")
 }
 
-#[cfg(test)]
-pub mod tests {
-    use super::super::drawing::Drawing;
-    use super::super::tables::Table;
-    use super::*;
-
-    /// A plot, as the page writes it.
-    pub fn svg(plot: Drawing) -> String {
-        let heading = String::new();
-        let figure = Figure {
-            heading: heading.clone(),
-            hint: heading,
-            plot,
-            table: Table::default(),
-        };
-        let page = render(&Page {
-            style: "",
-            script: "",
-            conditions: String::new(),
-            emulated: false,
-            environment: Vec::new(),
-            takeaways: Some(figure),
-            summary: None,
-            suites: Vec::new(),
-        });
-        let (_, svg) = page.split_once("<svg class=\"plot\"").unwrap();
-        svg.split_once("</svg>").unwrap().0.into()
+fn section<'a>(name: &'a str, rows: &[&'a View], all: &[Row]) -> Section<'a> {
+    let suite = suites::by_name(name);
+    let template = suite.and_then(|suite| suite.tables);
+    let measured = rows.iter().filter(|view| view.row.is_measured());
+    Section {
+        name,
+        figures: figures(suite, measured.copied().collect()),
+        text: template.and_then(|template| reports::text(template, name, all)),
     }
+}
 
-    #[test]
-    fn markup_in_text_is_escaped() {
-        let drawing = Drawing {
-            title: "<b title='x'>\"&\"</b>".into(),
-            width: 1.0,
-            height: 1.0,
-            elements: Vec::new(),
-        };
-        let escaped = "&lt;b title=&#x27;x&#x27;&gt;&quot;&amp;&quot;&lt;/b&gt;";
-        assert!(svg(drawing).contains(escaped));
+/// Lines as the suite describes them, and a figure for each title of the rows that are in no line.
+fn figures(suite: Option<&'static Suite>, mut rows: Vec<&View>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for one in suite.map_or(&[][..], |suite| suite.lines) {
+        for figure in lines::figures(one, &rows) {
+            // Beside another figure of the rows, their values are drawn, too.
+            if one.y_figure.is_none() {
+                let is_drawn = |view: &View| {
+                    let mut series = figure.series.iter();
+                    series.any(|one| one.rows.contains(&Some(view.number)))
+                };
+                rows.retain(|view| !is_drawn(view));
+            }
+            figures.push(figure);
+        }
     }
+    let titles = groups(&rows, |view| &view.row.title).into_iter();
+    figures.extend(titles.filter_map(|(title, rows)| titles::figure(title, &rows)));
+    figures
 }

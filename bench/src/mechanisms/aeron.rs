@@ -8,17 +8,17 @@
 mod program;
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString, c_int, c_void};
-use std::fs::{self, File};
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_void};
+use std::fs;
 use std::hint::spin_loop;
+use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::rc::Rc;
-use std::thread::{available_parallelism, yield_now};
-use std::time::{Duration, Instant};
+use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
@@ -36,10 +36,10 @@ use rusteron_media_driver::{
 };
 use sluice_testkit::process::{self, Fork};
 
-use super::link::{Read, Write, ensure_fits};
-use super::mechanism::{bytes_in_flight, memory_directory, never_sleeping, no_file};
-use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, own_program};
+use super::link::{MarksEnd, Read, Write, copy};
+use super::temp_paths::{TempPaths, memory_directory};
+use super::third_party::await_peer;
+use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, bytes_in_flight};
 use crate::harness::server::START_TIMEOUT;
 use crate::harness::waiting::Waiting;
 use program::Samples;
@@ -53,119 +53,121 @@ const MAX_PAYLOAD: usize = MTU - 32;
 const FRAGMENT_LIMIT: usize = 10;
 /// Longer messages are polled one by one, so that none is copied twice.
 const SHORT: usize = 1024;
-/// The time limit for the driver to start and for the peer to connect.
-const TIMEOUT: Duration = START_TIMEOUT;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Idle {
+enum Idle {
     Spin,
     Backoff,
 }
 
-pub fn mechanism(idle: Idle) -> Mechanism {
-    let directories = Rc::new(Directories {
-        paths: TempPaths::in_directory(memory_directory()),
-        links: Cell::new(0),
-    });
-    let own_program = match idle {
-        Idle::Spin => own_program::erased(Samples(Rc::clone(&directories))),
-        Idle::Backoff => None,
+pub fn mechanisms() -> [Mechanism; 2] {
+    [Idle::Spin, Idle::Backoff].map(mechanism)
+}
+
+fn mechanism(idle: Idle) -> Mechanism {
+    let drivers = Rc::new(Drivers::new());
+    let (label, never_sleeps) = match idle {
+        Idle::Spin => ("aeron (spins)", true),
+        Idle::Backoff => ("aeron (backoff)", false),
     };
     Mechanism {
-        own_program,
-        label: match idle {
-            Idle::Spin => "aeron (spins)".into(),
-            Idle::Backoff => "aeron (backoff)".into(),
+        own_program: match idle {
+            Idle::Spin => Some(Rc::new(Samples(Rc::clone(&drivers)))),
+            Idle::Backoff => None,
         },
+        label: label.into(),
         batching: Some(Batching::OneByOne),
         in_place: true,
+        never_sleeps,
         own_threads: true,
-        unsupported_reason: Box::new(move |task| match (task.workload, idle) {
-            (Workload::InPlace, _) if task.size > MAX_PAYLOAD => Some(format!(
+        unsupported_reason: Box::new(|task| match task.workload {
+            Workload::InPlace if task.size > MAX_PAYLOAD => Some(format!(
                 "messages of more than {MAX_PAYLOAD} bytes are copied into several fragments"
             )),
-            (Workload::Pairs, _) => Some("each pair would have a driver of its own".into()),
-            (_, Idle::Spin) => never_sleeping(task),
-            (_, Idle::Backoff) => no_file(task),
+            Workload::Pairs => Some("each pair would have a driver of its own".into()),
+            _ => None,
         }),
-        // The backoff spins before it sleeps, as the default of Sluice's ring does.
         // There are three terms, which three times of one use.
         in_flight: bytes_in_flight(TERM_LENGTH, 32),
+        // The backoff spins before it sleeps, as the default of Sluice's ring does.
         ..Mechanism::new("aeron", Waiting::Spin, move |size| {
-            let stream = directories.stream(size, idle)?;
-            Ok(Link::new(stream, Stream::sender, Stream::receiver))
+            Ok(Link::new(
+                drivers.stream(size, idle)?,
+                |stream| stream.publishing().map(MarksEnd),
+                Stream::subscribing,
+            ))
         })
     }
 }
 
-/// The directories of the drivers. The links between the same two processes share a driver: both processes have the
-/// number of links that existed when they were forked, which names its directory.
-struct Directories {
+/// The links between the same two processes share a driver: both processes have the number of links that existed when they
+/// were forked, which names its directory.
+struct Drivers {
     paths: TempPaths,
     links: Cell<i32>,
 }
 
-impl Directories {
+impl Drivers {
+    fn new() -> Self {
+        Self {
+            paths: TempPaths::in_directory(memory_directory()),
+            links: Cell::new(0),
+        }
+    }
+
     /// Removes what earlier drivers left, which were killed with their processes.
-    fn next_link(&self) -> Result<i32> {
+    fn stream(self: &Rc<Self>, size: usize, idle: Idle) -> Result<Stream> {
         for entry in fs::read_dir(self.paths.directory()?)? {
             let path = entry?.path();
-            let removed = match path.is_dir() {
-                true => fs::remove_dir_all(&path),
-                false => fs::remove_file(&path),
-            };
-            removed.with_context(|| format!("cannot remove {}", path.display()))?;
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
         }
         let number = self.links.get() + 1;
         self.links.set(number);
-        Ok(number)
-    }
-
-    fn stream(self: &Rc<Self>, size: usize, idle: Idle) -> Result<Stream> {
         Ok(Stream {
-            number: self.next_link()?,
-            directories: Rc::clone(self),
+            number,
+            drivers: Rc::clone(self),
             size,
             idle,
         })
     }
 
-    fn of_driver(&self) -> Result<PathBuf> {
+    fn directory(&self) -> Result<PathBuf> {
         Ok(self.paths.directory()?.join(self.links.get().to_string()))
     }
-}
 
-/// Starts the driver of this directory, unless another process has. It ends with the process that started it. Called
-/// before this process has threads.
-fn ensure_driver(directory: &Path) -> Result<()> {
-    let path = directory.with_extension("lock");
-    let lock = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    // The driver inherits the lock and holds it.
-    // SAFETY: the call takes numbers only.
-    let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-    match Errno::result(locked) {
-        Ok(_) => {}
-        Err(Errno::EWOULDBLOCK) => return Ok(()),
-        Err(error) => return Err(error).context("cannot lock the directory of Aeron's driver"),
-    }
-    match process::fork()? {
-        Fork::Child => {
-            let error = process::outcome(|| run_driver(directory, lock)).err();
-            eprintln!("the driver of Aeron ended: {}", error.unwrap_or_default());
-            process::exit(1)
+    /// Starts the driver, unless another process has. It ends with the process that started it. Called before this process has
+    /// threads.
+    fn ensure_running(&self) -> Result<()> {
+        let directory = self.directory()?;
+        // Only one process can create this.
+        match fs::create_dir(directory.with_extension("started")) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+            other => other.context("cannot create a directory for Aeron")?,
         }
-        Fork::Parent(driver) => {
-            // It is killed with this process, not with this handle.
-            std::mem::forget(driver);
-            Ok(())
+        match process::fork()? {
+            Fork::Child => {
+                let error = process::outcome(|| run_driver(&directory)).err();
+                eprintln!("the driver of Aeron ended: {}", error.unwrap_or_default());
+                process::exit(1)
+            }
+            Fork::Parent(driver) => {
+                // It is killed with this process, not with this handle.
+                std::mem::forget(driver);
+                Ok(())
+            }
         }
     }
 }
 
 /// Runs until it is killed.
-fn run_driver(directory: &Path, lock: File) -> Result<()> {
+fn run_driver(directory: &Path) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
-    let _lock = keep_only(lock)?;
+    // Among the files are the ends of pipes whose end of file others wait for.
+    let first = libc::STDERR_FILENO as u32 + 1;
+    // SAFETY: this process uses none of these files any more.
+    Errno::result(unsafe { libc::close_range(first, u32::MAX, 0) })
+        .context("cannot close inherited files")?;
     let context = AeronDriverContext::new()?;
     context.set_dir(&c_path(directory)?)?;
     context.set_threading_mode(aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED)?;
@@ -181,20 +183,6 @@ fn run_driver(directory: &Path, lock: File) -> Result<()> {
     }
 }
 
-/// Closes all other files, among them the ends of pipes whose end of file others wait for.
-fn keep_only(lock: File) -> Result<File> {
-    let first = libc::STDERR_FILENO + 1;
-    let kept = lock.as_raw_fd();
-    for (from, to) in [(first, kept - 1), (kept + 1, c_int::MAX)] {
-        if from <= to {
-            // SAFETY: this process uses none of these files any more.
-            let closed = unsafe { libc::close_range(from as u32, to as u32, 0) };
-            Errno::result(closed).context("cannot close inherited files")?;
-        }
-    }
-    Ok(lock)
-}
-
 /// A spinning driver needs a third processor.
 fn driver_idle_strategy() -> &'static CStr {
     match available_parallelism().map_or(1, NonZeroUsize::get) > 2 {
@@ -207,9 +195,9 @@ fn c_path(path: &Path) -> Result<CString> {
     Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
 }
 
-pub struct Stream {
+struct Stream {
     number: i32,
-    directories: Rc<Directories>,
+    drivers: Rc<Drivers>,
     size: usize,
     idle: Idle,
 }
@@ -217,13 +205,11 @@ pub struct Stream {
 impl Stream {
     /// Must be called after the fork, because the client has a thread.
     fn client(&self) -> Result<Aeron> {
-        let directory = self.directories.of_driver()?;
-        ensure_driver(&directory)?;
+        self.drivers.ensure_running()?;
+        let directory = self.drivers.directory()?;
         // The client waits for it, but complains about a directory that does not exist.
         let file = directory.join("cnc.dat");
-        await_until("the driver did not start", || {
-            Ok(file.exists().then_some(()))
-        })?;
+        await_peer("driver", || Ok(file.exists().then_some(())))?;
         let context = AeronContext::new()?;
         context.set_dir(&c_path(&directory)?)?;
         context.set_pre_touch_mapped_memory(true)?;
@@ -232,64 +218,37 @@ impl Stream {
         Ok(client)
     }
 
-    fn sender(self) -> Result<Sending> {
-        self.publishing().map(Sending)
-    }
-
     /// Connected to the receiver.
     fn publishing(self) -> Result<Publishing> {
         let client = self.client()?;
         let publication = client
             .async_add_exclusive_publication(AERON_IPC_STREAM, self.number)?
-            .poll_blocking(TIMEOUT)
+            .poll_blocking(START_TIMEOUT)
             .context("cannot add a publication")?;
-        await_until("the receiver did not connect in time", || {
-            Ok(publication.is_connected().then_some(()))
-        })?;
+        await_peer("receiver", || Ok(publication.is_connected().then_some(())))?;
         Ok(Publishing {
             idle: Idling::new(self.idle)?,
-            open: ManuallyDrop::new((client, publication)),
+            _client: ManuallyDrop::new(client),
+            publication: ManuallyDrop::new(publication),
         })
     }
 
-    fn receiver(self) -> Result<Subscribing> {
+    fn subscribing(self) -> Result<Subscribing> {
         let client = self.client()?;
+        let handlers = (Handlers::NONE, Handlers::NONE);
         let subscription = client
-            .async_add_subscription(
-                AERON_IPC_STREAM,
-                self.number,
-                Handlers::NONE,
-                Handlers::NONE,
-            )?
-            .poll_blocking(TIMEOUT)
+            .async_add_subscription(AERON_IPC_STREAM, self.number, handlers.0, handlers.1)?
+            .poll_blocking(START_TIMEOUT)
             .context("cannot add a subscription")?;
-        let image = await_until("the sender did not connect in time", || {
-            Ok(subscription.image_at_index(0))
-        })?;
+        let image = await_peer("sender", || Ok(subscription.image_at_index(0)))?;
         Ok(Subscribing {
             size: self.size,
             idle: Idling::new(self.idle)?,
-            limit: if self.size <= SHORT {
-                FRAGMENT_LIMIT
-            } else {
-                1
-            },
             early: Early::default(),
             ended: false,
             _open: ManuallyDrop::new((client, subscription)),
             image: ManuallyDrop::new(image),
         })
-    }
-}
-
-fn await_until<T>(failure: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = check()? {
-            return Ok(found);
-        }
-        ensure!(Instant::now() < deadline, "{failure}");
-        yield_now();
     }
 }
 
@@ -332,32 +291,14 @@ impl Idling {
     }
 }
 
-/// The end of the stream.
-const END: &[u8] = b"";
-
 /// Nothing is closed: closing waits for the driver, which may have ended with the peer.
 struct Publishing {
     idle: Idling,
-    open: ManuallyDrop<(Aeron, AeronExclusivePublication)>,
+    _client: ManuallyDrop<Aeron>,
+    publication: ManuallyDrop<AeronExclusivePublication>,
 }
 
 impl Publishing {
-    fn publish(&self, message: &[u8]) -> Result<()> {
-        let (_, publication) = &*self.open;
-        self.retry(|| publication.offer(message).map(Ok))
-    }
-
-    /// Publishes a message that is written in place.
-    fn claim(&self, len: usize, write: Write<'_>) -> Result<()> {
-        let (_, publication) = &*self.open;
-        self.retry(|| {
-            publication.try_claim_owned(len).map(|mut claim| {
-                write(claim.data());
-                claim.commit()
-            })
-        })
-    }
-
     fn retry<T>(
         &self,
         mut publish: impl FnMut() -> Result<Result<T, AeronCError>, AeronOfferError>,
@@ -376,23 +317,18 @@ impl Publishing {
     }
 }
 
-/// Ends the stream when dropped.
-struct Sending(Publishing);
-
-impl Sender for Sending {
+impl Sender for Publishing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.0.publish(message)
+        self.retry(|| self.publication.offer(message).map(Ok))
     }
 
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
-        self.0.claim(len, write)
-    }
-}
-
-impl Drop for Sending {
-    /// If the receiver misses the end, the harness kills it.
-    fn drop(&mut self) {
-        let _ = self.0.publish(END);
+        self.retry(|| {
+            self.publication.try_claim_owned(len).map(|mut claim| {
+                write(claim.data());
+                claim.commit()
+            })
+        })
     }
 }
 
@@ -400,30 +336,26 @@ impl Drop for Sending {
 #[derive(Default)]
 struct Early {
     bytes: Vec<u8>,
-    lens: Vec<usize>,
-    /// How many messages and bytes of them were received.
-    messages_read: usize,
-    bytes_read: usize,
+    lens: VecDeque<usize>,
+    /// How many of the bytes were received.
+    read: usize,
 }
 
 impl Early {
     fn push(&mut self, message: &[u8]) {
         self.bytes.extend_from_slice(message);
-        self.lens.push(message.len());
+        self.lens.push_back(message.len());
     }
 
     fn pop(&mut self, message: &mut [u8]) -> Result<Option<usize>> {
-        let Some(&len) = self.lens.get(self.messages_read) else {
+        let Some(len) = self.lens.pop_front() else {
             return Ok(None);
         };
-        ensure_fits(len, message.len())?;
-        message[..len].copy_from_slice(&self.bytes[self.bytes_read..][..len]);
-        self.messages_read += 1;
-        self.bytes_read += len;
-        if self.messages_read == self.lens.len() {
+        copy(&self.bytes[self.read..][..len], message)?;
+        self.read += len;
+        if self.lens.is_empty() {
             self.bytes.clear();
-            self.lens.clear();
-            (self.messages_read, self.bytes_read) = (0, 0);
+            self.read = 0;
         }
         Ok(Some(len))
     }
@@ -432,8 +364,6 @@ impl Early {
 struct Subscribing {
     size: usize,
     idle: Idling,
-    /// The most fragments of one poll.
-    limit: usize,
     early: Early,
     ended: bool,
     _open: ManuallyDrop<(Aeron, AeronSubscription)>,
@@ -443,25 +373,24 @@ struct Subscribing {
 impl Subscribing {
     /// Receives one message into this buffer, and those that arrived with it early.
     fn poll_message(&mut self, message: &mut [u8]) -> Result<usize> {
+        let size = self.size;
+        let limit = if size <= SHORT { FRAGMENT_LIMIT } else { 1 };
         let (mut filled, mut complete, mut failure) = (0, false, None);
         while !complete {
-            let (early, size) = (&mut self.early, self.size);
-            let fragments = self.image.poll_fn(
-                |fragment, _header| {
-                    if complete {
-                        // Short messages have one fragment.
-                        early.push(fragment);
-                        return;
-                    }
-                    match copy(fragment, message, filled) {
-                        Ok(len) => filled += len,
-                        Err(error) => failure = Some(error),
-                    }
-                    // All fragments of a message but the last one are full.
-                    complete = fragment.len() < MAX_PAYLOAD || filled == size;
-                },
-                self.limit,
-            )?;
+            let early = &mut self.early;
+            let visit = |fragment: &[u8], _header| {
+                if complete {
+                    // Short messages have one fragment.
+                    return early.push(fragment);
+                }
+                match copy(fragment, &mut message[filled..]) {
+                    Ok(len) => filled += len,
+                    Err(error) => failure = Some(error),
+                }
+                // All fragments of a message but the last one are full.
+                complete = fragment.len() < MAX_PAYLOAD || filled == size;
+            };
+            let fragments = self.image.poll_fn(visit, limit)?;
             if let Some(error) = failure {
                 return Err(error);
             }
@@ -469,13 +398,6 @@ impl Subscribing {
         }
         Ok(filled)
     }
-}
-
-fn copy(fragment: &[u8], message: &mut [u8], filled: usize) -> Result<usize> {
-    let end = filled + fragment.len();
-    ensure_fits(end, message.len())?;
-    message[filled..end].copy_from_slice(fragment);
-    Ok(fragment.len())
 }
 
 impl Receiver for Subscribing {
@@ -487,7 +409,7 @@ impl Receiver for Subscribing {
             Some(len) => len,
             None => self.poll_message(message)?,
         };
-        self.ended = len == END.len();
+        self.ended = len == 0;
         Ok(len)
     }
 
@@ -496,55 +418,17 @@ impl Receiver for Subscribing {
         let (mut messages, mut failure) = (0, None);
         while !self.ended && messages == 0 {
             let ended = &mut self.ended;
-            let fragments = self.image.poll_fn(
-                |fragment, _header| {
-                    if fragment == END {
-                        *ended = true;
-                    } else if failure.is_none() {
-                        messages += 1;
-                        failure = read(fragment).err();
-                    }
-                },
-                FRAGMENT_LIMIT,
-            )?;
+            let visit = |fragment: &[u8], _header| {
+                if fragment.is_empty() {
+                    *ended = true;
+                } else if failure.is_none() {
+                    messages += 1;
+                    failure = read(fragment).err();
+                }
+            };
+            let fragments = self.image.poll_fn(visit, FRAGMENT_LIMIT)?;
             self.idle.after(fragments > 0);
         }
         failure.map_or(Ok(messages), Err)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn early_messages_keep_their_order_and_boundaries() {
-        let mut early = Early::default();
-        let mut message = [0; 4];
-        assert_eq!(early.pop(&mut message).unwrap(), None);
-        early.push(b"abc");
-        early.push(b"");
-        early.push(b"de");
-        assert!(early.pop(&mut [0; 2]).is_err());
-        for expected in [&b"abc"[..], b"", b"de"] {
-            let len = early.pop(&mut message).unwrap();
-            assert_eq!(&message[..len.unwrap()], expected);
-        }
-        assert_eq!(early.pop(&mut message).unwrap(), None);
-        assert!(early.bytes.is_empty());
-    }
-
-    #[test]
-    fn links_of_the_same_two_processes_share_a_driver() {
-        let directories = Directories {
-            paths: TempPaths::in_directory(memory_directory()),
-            links: Cell::new(0),
-        };
-        directories.next_link().unwrap();
-        let first = directories.of_driver().unwrap();
-        fs::create_dir(&first).unwrap();
-        directories.next_link().unwrap();
-        assert_ne!(directories.of_driver().unwrap(), first);
-        assert!(!first.exists());
     }
 }

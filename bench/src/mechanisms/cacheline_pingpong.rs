@@ -8,12 +8,11 @@
 
 use std::hint::spin_loop;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::shared::SharedWords;
 
-use super::mechanism::spinning_on_one_cpu;
 use super::{Link, Mechanism, Receiver, Sender, Workload};
 use crate::harness::waiting::Waiting;
 
@@ -28,23 +27,21 @@ pub fn mechanism(read_only: bool) -> Mechanism {
     };
     Mechanism {
         label: label.into(),
+        never_sleeps: true,
         unsupported_reason: Box::new(|task| {
-            match task.size > LARGEST || task.workload != Workload::RequestReply {
-                true => Some(format!(
-                    "it carries up to {LARGEST} bytes, one message at a time"
-                )),
-                false => spinning_on_one_cpu(task),
-            }
+            let is_supported = task.size <= LARGEST && task.workload == Workload::RequestReply;
+            (!is_supported)
+                .then(|| format!("it carries up to {LARGEST} bytes, one message at a time"))
         }),
         ..Mechanism::new("cacheline", Waiting::Spin, move |_| {
-            let receiver = move |word: Word| {
+            let receiver = move |last: LastMessage| {
                 if read_only {
-                    word.0.make_read_only()?;
+                    last.words.make_read_only()?;
                 }
-                Ok(PollingReceiver { word, count: 0 })
+                Ok(PollingReceiver(last))
             };
-            let sender = |word| Ok(WordSender { word, count: 0 });
-            Ok(Link::new(Word::new()?, sender, receiver))
+            let sender = |last| Ok(WordSender(last));
+            Ok(Link::new(LastMessage::new()?, sender, receiver))
         })
     }
 }
@@ -59,59 +56,47 @@ const END: u64 = 0x100;
 /// the word count the messages; the lowest eight are the byte of a message of one, so that nothing but the word is accessed
 /// for it.
 #[derive(Clone)]
-struct Word(Rc<SharedWords>);
-
-impl Word {
-    fn new() -> Result<Self> {
-        Ok(Self(Rc::new(SharedWords::new(1 + LARGEST / 8)?)))
-    }
-
-    fn word(&self) -> &AtomicU64 {
-        &self.0.words()[0]
-    }
-
-    fn bytes(&self) -> &[AtomicU64] {
-        &self.0.words()[1..]
-    }
-}
-
-struct WordSender {
-    word: Word,
+struct LastMessage {
+    words: Rc<SharedWords>,
     count: u64,
 }
 
+impl LastMessage {
+    fn new() -> Result<Self> {
+        let words = Rc::new(SharedWords::new(1 + LARGEST / 8)?);
+        Ok(Self { words, count: 0 })
+    }
+}
+
+struct WordSender(LastMessage);
+
 impl WordSender {
     fn put(&mut self, content: u64) {
-        self.count += 1;
-        let word = self.word.word();
-        word.store(self.count << 9 | content, Ordering::Release);
+        self.0.count += 1;
+        let word = self.0.count << 9 | content;
+        self.0.words.words()[0].store(word, Ordering::Release);
     }
 }
 
 impl Sender for WordSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        ensure!(
-            message.len() <= LARGEST,
-            "two cache lines carry {LARGEST} bytes, not {}",
-            message.len()
-        );
+        let len = message.len();
+        ensure!(len <= LARGEST, "two cache lines do not carry {len} bytes");
         if let [byte] = message {
             self.put((*byte).into());
             return Ok(());
         }
-        for (word, bytes) in self.word.bytes().iter().zip(message.chunks(8)) {
-            let all = bytes.try_into().unwrap_or_else(|_| padded(bytes));
+        for (word, bytes) in self.0.words.words()[1..].iter().zip(message.chunks(8)) {
+            let all = bytes.try_into().unwrap_or_else(|_| {
+                let mut padded = [0; 8];
+                padded[..bytes.len()].copy_from_slice(bytes);
+                padded
+            });
             word.store(u64::from_ne_bytes(all), Ordering::Relaxed);
         }
         self.put(0);
         Ok(())
     }
-}
-
-fn padded(bytes: &[u8]) -> [u8; 8] {
-    let mut all = [0; 8];
-    all[..bytes.len()].copy_from_slice(bytes);
-    all
 }
 
 impl Drop for WordSender {
@@ -120,16 +105,14 @@ impl Drop for WordSender {
     }
 }
 
-struct PollingReceiver {
-    word: Word,
-    count: u64,
-}
+struct PollingReceiver(LastMessage);
 
 impl Receiver for PollingReceiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        let words = self.0.words.words();
         let content = loop {
-            let word = self.word.word().load(Ordering::Acquire);
-            if word >> 9 != self.count {
+            let word = words[0].load(Ordering::Acquire);
+            if word >> 9 != self.0.count {
                 break word;
             }
             spin_loop();
@@ -137,12 +120,12 @@ impl Receiver for PollingReceiver {
         if content & END == END {
             return Ok(0);
         }
-        self.count = content >> 9;
+        self.0.count = content >> 9;
         if let [byte] = message {
             *byte = content as u8;
             return Ok(1);
         }
-        for (word, bytes) in self.word.bytes().iter().zip(message.chunks_mut(8)) {
+        for (word, bytes) in words[1..].iter().zip(message.chunks_mut(8)) {
             let all = word.load(Ordering::Relaxed).to_ne_bytes();
             match <&mut [u8; 8]>::try_from(&mut *bytes) {
                 Ok(whole) => *whole = all,
@@ -158,30 +141,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_arrives_once_and_then_the_end() {
+    fn a_message_of_any_size_arrives_once_and_then_the_end() {
         for size in [1, 7, 8, 64] {
-            let word = Word::new().unwrap();
             // Shared within one process here.
-            let mut sender = WordSender {
-                word: word.clone(),
-                count: 0,
-            };
-            let mut receiver = PollingReceiver { word, count: 0 };
+            let last = LastMessage::new().unwrap();
+            let (mut sender, mut receiver) = (WordSender(last.clone()), PollingReceiver(last));
             let sent: Vec<u8> = (0..size).map(|number| 0xff - number).collect();
             let mut received = vec![0; sent.len()];
             sender.send(&sent).unwrap();
             assert_eq!(receiver.receive(&mut received).unwrap(), sent.len());
             assert_eq!(received, sent);
+            assert!(sender.send(&[0; LARGEST + 1]).is_err());
             drop(sender);
             assert_eq!(receiver.receive(&mut received).unwrap(), 0);
             assert_eq!(receiver.receive(&mut received).unwrap(), 0);
         }
-    }
-
-    #[test]
-    fn longer_messages_are_rejected() {
-        let word = Word::new().unwrap();
-        let mut sender = WordSender { word, count: 0 };
-        assert!(sender.send(&[0; LARGEST + 1]).is_err());
     }
 }

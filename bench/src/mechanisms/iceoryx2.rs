@@ -14,8 +14,6 @@ use std::mem::MaybeUninit;
 use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::slice;
-use std::thread::yield_now;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use iceoryx2::node::Node;
@@ -30,11 +28,10 @@ use iceoryx2::service::port_factory::event;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 use sluice_testkit::shared::SharedWords;
 
-use super::link::{Read, Write, ensure_fits};
-use super::mechanism::{memory_directory, never_sleeping, no_file};
-use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
-use crate::harness::server::START_TIMEOUT;
+use super::link::{MarksEnd, Read, Write};
+use super::temp_paths::{TempPaths, memory_directory};
+use super::third_party::await_peer;
+use super::{Batching, Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
 use program::PublishSubscribe;
 
@@ -42,41 +39,39 @@ use program::PublishSubscribe;
 const CAPACITY: usize = 4 << 20;
 const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
-/// The time limit for the peer to connect.
-const TIMEOUT: Duration = START_TIMEOUT;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+enum Mode {
     Polling,
     Events,
 }
 
-pub fn mechanism(mode: Mode) -> Mechanism {
-    let waiting = match mode {
-        Mode::Polling => Waiting::Spin,
-        Mode::Events => Waiting::Sleep,
-    };
+pub fn mechanisms() -> [Mechanism; 2] {
+    [Mode::Polling, Mode::Events].map(mechanism)
+}
+
+fn mechanism(mode: Mode) -> Mechanism {
     let files = Rc::new(Files(TempPaths::in_directory(std::env::temp_dir())));
-    let own_program = match mode {
-        Mode::Polling => own_program::erased(PublishSubscribe(Rc::clone(&files))),
-        Mode::Events => None,
+    let (waiting, label) = match mode {
+        Mode::Polling => (Waiting::Spin, "iceoryx2 (spins)"),
+        Mode::Events => (Waiting::Sleep, "iceoryx2 (events)"),
     };
     Mechanism {
-        own_program,
-        label: match mode {
-            Mode::Polling => "iceoryx2 (spins)".into(),
-            Mode::Events => "iceoryx2 (events)".into(),
+        own_program: match mode {
+            Mode::Polling => Some(Rc::new(PublishSubscribe(Rc::clone(&files)))),
+            Mode::Events => None,
         },
+        label: label.into(),
         batching: Some(Batching::OneByOne),
         in_flight: Box::new(buffered_samples),
         in_place: true,
-        unsupported_reason: Box::new(match mode {
-            Mode::Polling => never_sleeping,
-            Mode::Events => no_file,
-        }),
+        never_sleeps: mode == Mode::Polling,
         ..Mechanism::new("iceoryx2", waiting, move |size| {
-            let topic = files.topic(size, mode)?;
-            Ok(Link::new(topic, Topic::sender, Topic::receiver))
+            Ok(Link::new(
+                files.topic(size, mode)?,
+                |topic| topic.publishing().map(MarksEnd),
+                Topic::subscribing,
+            ))
         })
     }
 }
@@ -92,40 +87,35 @@ struct Files(TempPaths);
 impl Files {
     /// A service of its own.
     fn topic(&self, size: usize, mode: Mode) -> Result<Topic> {
-        let service = self.0.next_path()?;
-        let service = service.file_name().and_then(|name| name.to_str());
         Ok(Topic {
             config: config(self.0.directory()?)?,
-            service: service.context("the path has no file name")?.into(),
+            service: self.0.next_path()?.display().to_string(),
             size,
             mode,
-            connected: Rc::new(SharedWords::new(1)?),
+            connected: SharedWords::new(1)?,
         })
+    }
+
+    fn remove_from_memory(&self) -> Result<()> {
+        let prefix = prefix(self.0.directory()?)?;
+        for entry in fs::read_dir(memory_directory())? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl Drop for Files {
     /// Removes the shared memory of killed processes, which the library would remove only at its next start.
     fn drop(&mut self) {
-        let remove_files = || -> Result<()> {
-            let prefix = prefix(self.0.directory()?)?;
-            for entry in fs::read_dir(memory_directory())? {
-                let entry = entry?;
-                if entry
-                    .file_name()
-                    .as_encoded_bytes()
-                    .starts_with(prefix.as_bytes())
-                {
-                    fs::remove_file(entry.path())?;
-                }
-            }
-            Ok(())
-        };
-        if let Err(error) = remove_files() {
-            eprintln!(
-                "cannot remove the files of iceoryx2 in {}: {error:#}",
-                memory_directory().display()
-            );
+        if let Err(error) = self.remove_from_memory() {
+            let directory = memory_directory();
+            let directory = directory.display();
+            eprintln!("cannot remove the files of iceoryx2 in {directory}: {error:#}");
         }
     }
 }
@@ -133,10 +123,8 @@ impl Drop for Files {
 /// The prefix of its files in the memory directory, which all users share.
 fn prefix(root: &FilePath) -> Result<String> {
     let name = root.file_name().and_then(|name| name.to_str());
-    Ok(format!(
-        "{}_",
-        name.context("the root of iceoryx2's files has no name")?
-    ))
+    let name = name.context("the root of iceoryx2's files has no name")?;
+    Ok(format!("{name}_"))
 }
 
 fn config(root: &FilePath) -> Result<Config> {
@@ -151,19 +139,20 @@ fn config(root: &FilePath) -> Result<Config> {
 type Events = event::PortFactory<ipc::Service>;
 type Bytes = PortFactory<ipc::Service, [u8], ()>;
 type Sample = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
+type Written = SampleMut<ipc::Service, [u8], ()>;
 
-pub struct Topic {
+struct Topic {
     config: Config,
     service: String,
     size: usize,
     mode: Mode,
     /// Whether the receiver has found the sender. One that looks for it only after it has gone gets none of its messages.
-    connected: Rc<SharedWords>,
+    connected: SharedWords,
 }
 
 impl Topic {
-    /// Must be called after the fork.
-    fn open(&self) -> Result<(Node<ipc::Service>, Bytes)> {
+    /// Must be called after the fork. There are no events if the receiver polls.
+    fn open(&self) -> Result<(Node<ipc::Service>, Bytes, Option<Events>)> {
         set_log_level(LogLevel::Fatal);
         let node = NodeBuilder::new()
             .config(&self.config)
@@ -182,45 +171,24 @@ impl Topic {
             .enable_safe_overflow(false)
             .open_or_create()
             .context("cannot open an iceoryx2 service")?;
-        Ok((node, service))
-    }
-
-    /// The service of the notifications; None if the receiver polls.
-    fn events(&self, node: &Node<ipc::Service>) -> Result<Option<Events>> {
-        if self.mode == Mode::Polling {
-            return Ok(None);
-        }
-        let name = ServiceName::new(&self.service)?;
-        let service = node
-            .service_builder(&name)
-            .event()
-            .max_notifiers(1)
-            .max_listeners(1)
-            .max_nodes(2)
-            .open_or_create();
-        service
-            .context("cannot open an event service of iceoryx2")
-            .map(Some)
-    }
-}
-
-/// The first message. It shows that the connection is established, so that this is not measured. Later it marks the end
-/// of the stream.
-const EMPTY: &[u8] = b"";
-
-impl Topic {
-    fn sender(self) -> Result<Sending> {
-        self.publishing().map(Sending)
+        let events = match self.mode {
+            Mode::Polling => None,
+            Mode::Events => Some(
+                node.service_builder(&name)
+                    .event()
+                    .max_notifiers(1)
+                    .max_listeners(1)
+                    .max_nodes(2)
+                    .open_or_create()
+                    .context("cannot open an event service of iceoryx2")?,
+            ),
+        };
+        Ok((node, service, events))
     }
 
     /// Connected to the receiver.
     fn publishing(self) -> Result<Publishing> {
-        let (node, service) = self.open()?;
-        let events = self.events(&node)?;
-        let notifier = events.map(|events| events.notifier_builder().create());
-        let notifier = notifier
-            .transpose()
-            .context("cannot create an iceoryx2 notifier")?;
+        let (node, service, events) = self.open()?;
         let publisher = service
             .publisher_builder()
             .initial_max_slice_len(self.size)
@@ -229,55 +197,46 @@ impl Topic {
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .create()
             .context("cannot create an iceoryx2 publisher")?;
+        let notifier = events.map(|events| events.notifier_builder().create());
         let mut publishing = Publishing {
             next: None,
             size: self.size,
             publisher,
-            notifier,
+            notifier: notifier
+                .transpose()
+                .context("cannot create an iceoryx2 notifier")?,
             _node: node,
         };
-        let deadline = Instant::now() + TIMEOUT;
-        await_peer("receiver", deadline, || Ok(publishing.publish(EMPTY)? > 0))?;
-        await_peer("receiver", deadline, || Ok(self.connected.get(0) != 0))?;
+        // It shows that the connection is established, so that this is not measured.
+        await_peer("receiver", || {
+            let sample = publishing.loan(0)?.write_from_slice(&[]);
+            Ok((publishing.publish(sample)? > 0).then_some(()))
+        })?;
+        await_peer(
+            "receiver",
+            || Ok((self.connected.get(0) != 0).then_some(())),
+        )?;
         Ok(publishing)
     }
 
-    fn receiver(self) -> Result<Subscribing> {
-        let (node, service) = self.open()?;
-        let events = self.events(&node)?;
+    fn subscribing(self) -> Result<Subscribing> {
+        let (node, service, events) = self.open()?;
         let listener = events.map(|events| events.listener_builder().create());
-        let listener = listener
-            .transpose()
-            .context("cannot create an iceoryx2 listener")?;
         let subscriber = service
             .subscriber_builder()
             .create()
             .context("cannot create an iceoryx2 subscriber")?;
-        let deadline = Instant::now() + TIMEOUT;
-        await_peer("sender", deadline, || Ok(subscriber.receive()?.is_some()))?;
+        await_peer("sender", || Ok(subscriber.receive()?))?;
         self.connected.set(0, 1);
         Ok(Subscribing {
             subscriber,
-            listener,
+            listener: listener
+                .transpose()
+                .context("cannot create an iceoryx2 listener")?,
             ended: false,
             _node: node,
         })
     }
-}
-
-fn await_peer(
-    peer: &str,
-    deadline: Instant,
-    mut is_connected: impl FnMut() -> Result<bool>,
-) -> Result<()> {
-    while !is_connected()? {
-        ensure!(
-            Instant::now() < deadline,
-            "the {peer} did not connect in time"
-        );
-        yield_now();
-    }
-    Ok(())
 }
 
 struct Publishing {
@@ -290,22 +249,6 @@ struct Publishing {
 }
 
 impl Publishing {
-    /// Returns the number of receivers.
-    fn publish(&mut self, message: &[u8]) -> Result<usize> {
-        let sample = self.loan(message.len())?;
-        self.send(sample.write_from_slice(message))
-    }
-
-    fn publish_in_place(&mut self, len: usize, write: Write<'_>) -> Result<usize> {
-        let mut sample = self.loan(len)?;
-        let bytes = sample.payload_mut();
-        // SAFETY: they are as many, of shared memory that the system has zeroed or an earlier message has filled, and any bytes
-        // are valid.
-        write(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) });
-        // SAFETY: all were initialised, as above.
-        self.send(unsafe { sample.assume_init() })
-    }
-
     fn loan(&mut self, len: usize) -> Result<Sample> {
         let loaned = self.next.take();
         match loaned.filter(|sample| sample.payload().len() == len) {
@@ -314,44 +257,37 @@ impl Publishing {
         }
     }
 
-    fn send(&mut self, sample: SampleMut<ipc::Service, [u8], ()>) -> Result<usize> {
+    /// Returns the number of receivers.
+    fn publish(&mut self, sample: Written) -> Result<usize> {
         let receivers = sample.send()?;
         if let Some(notifier) = &self.notifier {
             notifier.notify()?;
         }
         Ok(receivers)
     }
-}
 
-/// Ends the stream when dropped.
-struct Sending(Publishing);
-
-impl Sending {
-    /// After the receivers of a message were counted.
-    fn loan_next(&mut self, receivers: usize) -> Result<()> {
+    fn publish_and_loan(&mut self, sample: Written) -> Result<()> {
+        let receivers = self.publish(sample)?;
         ensure!(receivers == 1, "the receiver has ended");
-        let publishing = &mut self.0;
-        publishing.next = Some(publishing.publisher.loan_slice_uninit(publishing.size)?);
+        self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
         Ok(())
     }
 }
 
-impl Sender for Sending {
+impl Sender for Publishing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let receivers = self.0.publish(message)?;
-        self.loan_next(receivers)
+        let sample = self.loan(message.len())?.write_from_slice(message);
+        self.publish_and_loan(sample)
     }
 
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
-        let receivers = self.0.publish_in_place(len, write)?;
-        self.loan_next(receivers)
-    }
-}
-
-impl Drop for Sending {
-    /// If the receiver misses the end, the harness kills it.
-    fn drop(&mut self) {
-        let _ = self.0.publish(EMPTY);
+        let mut sample = self.loan(len)?;
+        let bytes = sample.payload_mut();
+        // SAFETY: they are as many, of shared memory that the system has zeroed or an earlier message has filled, and any bytes
+        // are valid.
+        write(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) });
+        // SAFETY: all of them have a value.
+        self.publish_and_loan(unsafe { sample.assume_init() })
     }
 }
 
@@ -376,17 +312,6 @@ impl Subscribing {
 }
 
 impl Receiver for Subscribing {
-    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        let mut len = 0;
-        self.receive_in_place(&mut |received| {
-            len = received.len();
-            ensure_fits(len, message.len())?;
-            message[..len].copy_from_slice(received);
-            Ok(())
-        })?;
-        Ok(len)
-    }
-
     fn receive_in_place(&mut self, read: Read<'_>) -> Result<usize> {
         if self.ended {
             return Ok(0);
@@ -398,7 +323,7 @@ impl Receiver for Subscribing {
             }
         };
         let received = sample.payload();
-        self.ended = received == EMPTY;
+        self.ended = received.is_empty();
         if self.ended {
             return Ok(0);
         }
@@ -416,23 +341,13 @@ mod tests {
         let files = Files(TempPaths::in_directory(std::env::temp_dir()));
         let root = files.0.directory().unwrap().to_owned();
         let prefix = prefix(&root).unwrap();
-        let topic = Topic {
-            config: config(&root).unwrap(),
-            service: "one".into(),
-            size: 8,
-            mode: Mode::Polling,
-            connected: Rc::new(SharedWords::new(1).unwrap()),
-        };
         let left = || {
-            let names = fs::read_dir(memory_directory()).unwrap();
-            names
-                .filter(|entry| {
-                    let name = entry.as_ref().unwrap().file_name();
-                    name.as_encoded_bytes().starts_with(prefix.as_bytes())
-                })
-                .count()
+            let entries = fs::read_dir(memory_directory()).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name());
+            let ours = names.filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+            ours.count()
         };
-        std::mem::forget(topic.open().unwrap());
+        std::mem::forget(files.topic(8, Mode::Polling).unwrap().open().unwrap());
         assert!(left() > 0);
         drop(files);
         assert_eq!(left(), 0);

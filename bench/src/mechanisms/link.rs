@@ -2,11 +2,18 @@
 //! One direction between two processes. A link is created before the fork; each of the two processes takes one end,
 //! which closes the other one in that process.
 
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-pub struct Link(Box<dyn Open>);
+pub struct Link {
+    sender: Open<dyn Sender>,
+    receiver: Open<dyn Receiver>,
+}
+
+type Open<End> = Box<dyn FnOnce() -> Result<Box<End>>>;
 
 impl Link {
     /// `shared` exists before the fork. The two functions open the ends, each in its own process; one may wait until
@@ -16,40 +23,25 @@ impl Link {
         sender: impl FnOnce(T) -> Result<S> + 'static,
         receiver: impl FnOnce(T) -> Result<R> + 'static,
     ) -> Self {
-        Self(Box::new((shared, sender, receiver)))
+        let shared = Rc::new(Cell::new(Some(shared)));
+        let other = Rc::clone(&shared);
+        Self {
+            sender: Box::new(move || Ok(Box::new(sender(take(&shared)?)?))),
+            receiver: Box::new(move || Ok(Box::new(receiver(take(&other)?)?))),
+        }
     }
 
     pub fn sender(self) -> Result<Box<dyn Sender>> {
-        self.0.sender()
+        (self.sender)()
     }
 
     pub fn receiver(self) -> Result<Box<dyn Receiver>> {
-        self.0.receiver()
+        (self.receiver)()
     }
 }
 
-trait Open {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>>;
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>>;
-}
-
-impl<T, S, R, F, G> Open for (T, F, G)
-where
-    S: Sender + 'static,
-    R: Receiver + 'static,
-    F: FnOnce(T) -> Result<S>,
-    G: FnOnce(T) -> Result<R>,
-{
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        let (shared, sender, _) = *self;
-        Ok(Box::new(sender(shared)?))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        let (shared, _, receiver) = *self;
-        Ok(Box::new(receiver(shared)?))
-    }
+fn take<T>(shared: &Cell<Option<T>>) -> Result<T> {
+    shared.take().context("a process opens one end of a link")
 }
 
 /// Writes all bytes of a message.
@@ -79,14 +71,16 @@ pub trait Sender {
     }
 }
 
+/// One of the first two functions has to be implemented.
 pub trait Receiver {
     /// Receives a whole message, or the rest of the stream at its end; returns 0 after the end.
-    fn receive(&mut self, message: &mut [u8]) -> Result<usize>;
-
-    /// Receives at least one message of this size, and more if they have arrived and fit, stored contiguously. Returns
-    /// the number of bytes; 0 after the end of the stream.
-    fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
-        self.receive(&mut messages[..size])
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        let mut len = 0;
+        self.receive_in_place(&mut |received| {
+            len = copy(received, message)?;
+            Ok(())
+        })?;
+        Ok(len)
     }
 
     /// Shows messages to the function in memory of the mechanism, at least one of them, and returns their number; 0 after the
@@ -95,10 +89,48 @@ pub trait Receiver {
         bail!("this mechanism copies messages")
     }
 
+    /// Receives at least one message of this size, and more if they have arrived and fit, stored contiguously. Returns
+    /// the number of bytes; 0 after the end of the stream.
+    fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
+        self.receive(&mut messages[..size])
+    }
+
     /// The underlying file, if there is one.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+}
+
+/// Ends the stream with an empty message when it is dropped, where the receiver does not notice that the sender has gone.
+pub struct MarksEnd<S: Sender>(pub S);
+
+impl<S: Sender> Sender for MarksEnd<S> {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.0.send(message)
+    }
+
+    fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
+        self.0.send_batch(messages, size)
+    }
+
+    fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
+        self.0.send_in_place(len, write)
+    }
+}
+
+impl<S: Sender> Drop for MarksEnd<S> {
+    fn drop(&mut self) {
+        // If the receiver misses the end, it has ended, or the harness kills it.
+        let _ = self.0.send(&[]);
+    }
+}
+
+/// Copies a message that was received, and returns its length.
+#[inline]
+pub fn copy(message: &[u8], buffer: &mut [u8]) -> Result<usize> {
+    ensure_fits(message.len(), buffer.len())?;
+    buffer[..message.len()].copy_from_slice(message);
+    Ok(message.len())
 }
 
 /// Fails if a received message is longer than the buffer.

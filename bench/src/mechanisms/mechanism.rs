@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The description of a mechanism: its properties, and the functions that create its links.
 
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::Link;
+use super::link::Link;
 use super::own_program::OwnProgram;
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
@@ -34,10 +33,6 @@ pub enum Workload {
     Many,
     /// Streams of several pairs at the same time.
     Pairs,
-    /// A stream, next to pairs whose senders sleep until a message is received.
-    Stalled,
-    /// Streams of several unrelated pairs that open the same name.
-    SharedName,
     /// Unmodified programs read and write it as a file.
     File,
 }
@@ -65,18 +60,19 @@ pub struct Mechanism {
     pub batching: Option<Batching>,
     /// Whether messages can be written and read in its memory.
     pub in_place: bool,
+    /// Whether programs can read and write it as a file.
+    pub is_file: bool,
+    /// Both sides always spin, so each needs a processor.
+    pub never_sleeps: bool,
     /// Its library has threads of its own, which the scheduler places; only the thread that sends or receives is pinned.
     pub own_threads: bool,
-    /// The reason why this task is not supported here, with a remedy if there is one.
+    /// Any other reason why this task is not supported here, with a remedy if there is one.
     pub unsupported_reason: UnsupportedReason,
     /// Creates a link for messages of this size, before the fork.
     pub link: Box<dyn Fn(usize) -> Result<Link>>,
     /// Creates a link for each of this number of processes, all of one channel; None where only two processes can use
     /// one.
     pub shared_links: Option<Links>,
-    /// Creates a link for each of this number of pairs in separate cgroups that share only the name. They are killed,
-    /// never ended. None for mechanisms that unrelated processes cannot open by the same name.
-    pub links_by_name: Option<Links>,
     /// The program of a library with which this adapter is compared.
     pub own_program: Option<Rc<dyn OwnProgram>>,
 }
@@ -90,7 +86,7 @@ pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
 pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
 
 impl Mechanism {
-    /// Supports every task of two processes, and has no batches.
+    /// Supports every task of two processes that copy messages and are no programs, and has no batches.
     pub fn new(
         name: &'static str,
         waiting: Waiting,
@@ -107,11 +103,12 @@ impl Mechanism {
             own_cgroups: false,
             batching: None,
             in_place: false,
+            is_file: false,
+            never_sleeps: false,
             own_threads: false,
             unsupported_reason: Box::new(|_| None),
             link: Box::new(link),
             shared_links: None,
-            links_by_name: None,
             own_program: None,
         }
     }
@@ -121,10 +118,15 @@ impl Mechanism {
     }
 
     pub fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        if task.workload == Workload::InPlace && !self.in_place {
-            return Some("messages are copied into it and out of it".into());
-        }
-        (self.unsupported_reason)(task)
+        let reason = match task.workload {
+            Workload::InPlace if !self.in_place => "messages are copied into it and out of it",
+            Workload::File if !self.is_file => "it is not a file that programs can read or write",
+            _ if self.never_sleeps && task.placement == Placement::SameCpu => {
+                "spinning needs a processor for each of the two processes"
+            }
+            _ => return (self.unsupported_reason)(task),
+        };
+        Some(reason.into())
     }
 }
 
@@ -133,31 +135,7 @@ pub fn bytes_in_flight(capacity: usize, overhead: usize) -> InFlight {
     Box::new(move |size| capacity.div_ceil(size + overhead))
 }
 
-/// The reason of mechanisms without a file.
-pub fn no_file(task: &Task) -> Option<String> {
-    (task.workload == Workload::File)
-        .then(|| "it is not a file that programs can read or write".into())
-}
-
-/// The reason of mechanisms that never sleep, on a single processor.
-pub fn spinning_on_one_cpu(task: &Task) -> Option<String> {
-    (task.placement == Placement::SameCpu)
-        .then(|| "spinning needs a processor for each of the two processes".into())
-}
-
-/// The reasons of message-based mechanisms that never sleep.
-pub fn never_sleeping(task: &Task) -> Option<String> {
-    match task.workload {
-        Workload::Stalled => Some("it never sleeps, so its pairs cannot be stalled".into()),
-        _ => no_file(task).or_else(|| spinning_on_one_cpu(task)),
-    }
-}
-
-/// The directory for files in memory.
-pub fn memory_directory() -> PathBuf {
-    let tmpfs = Path::new("/dev/shm");
-    match tmpfs.is_dir() {
-        true => tmpfs.into(),
-        false => std::env::temp_dir(),
-    }
+/// The reason of a mechanism that was tried.
+pub fn failure<T>(outcome: Result<T>) -> Option<String> {
+    outcome.err().map(|error| format!("{error:#}"))
 }

@@ -2,27 +2,21 @@
 //! No IPC: the sender writes one file while the receiver reads another, existing one. This is the time that the two
 //! programs take themselves, the lower bound of a workload with any mechanism.
 
-use std::fs::{File, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Context;
 
 use super::{Mechanism, stream};
-use crate::harness::waiting::Waiting;
 
 /// The receiver reads `input`; `output` is truncated for each sender. No side ever waits; the results are compared with
 /// those of sleeping mechanisms.
 pub fn mechanism(input: PathBuf, output: PathBuf) -> Mechanism {
-    Mechanism::new("no-pipe", Waiting::Sleep, move |_| {
-        let mut truncating = File::options();
-        truncating.write(true).create(true).truncate(true);
-        let receiver = open(File::options().read(true), &input)?;
-        Ok(stream::link(receiver, open(&truncating, &output)?))
+    stream::mechanism("no-pipe", move || {
+        let receiver = File::open(&input);
+        let receiver = receiver.with_context(|| format!("cannot open {}", input.display()))?;
+        let sender = File::create(&output);
+        let sender = sender.with_context(|| format!("cannot open {}", output.display()))?;
+        Ok((receiver, sender))
     })
-}
-
-fn open(options: &OpenOptions, path: &Path) -> Result<File> {
-    options
-        .open(path)
-        .with_context(|| format!("cannot open {}", path.display()))
 }

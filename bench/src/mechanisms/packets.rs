@@ -1,54 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Common code of the AF_UNIX sockets that preserve message boundaries: seqpacket and dgram. A message is sent
-//! atomically, so the send buffer of the socket limits its size.
+//! A socketpair(2) of AF_UNIX sockets that preserve message boundaries: seqpacket and dgram. A message is sent atomically, so
+//! the send buffer of the socket limits its size. The receiver of a datagram cannot detect a closed peer.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, recv, send, socketpair, sockopt,
 };
 
-use super::mechanism::no_file;
-use super::{Receiver, Sender, Task};
+use super::link::MarksEnd;
+use super::mechanism::failure;
+use super::{Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
 /// Bytes of the buffer that the kernel reserves.
 const RESERVED: usize = 32;
 
-pub struct Packets {
-    pub sender: OwnedFd,
-    pub receiver: OwnedFd,
+pub fn seqpacket() -> Mechanism {
+    mechanism("unix-seqpacket", SockType::SeqPacket)
 }
 
-impl Packets {
-    pub fn new(kind: SockType) -> Result<Self> {
-        let pair = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
-        let (sender, receiver) = pair.context("cannot create a socket pair")?;
-        Ok(Self { sender, receiver })
+pub fn dgram() -> Mechanism {
+    mechanism("unix-dgram", SockType::Datagram)
+}
+
+fn mechanism(name: &'static str, kind: SockType) -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(move |task| failure(ensure_fits(kind, task.size))),
+        ..Mechanism::new(name, Waiting::Sleep, move |_| {
+            Ok(Link::new(
+                pair(kind)?,
+                |(_, sender)| Ok(MarksEnd(PacketSender(sender))),
+                |(receiver, _)| Ok(PacketReceiver(receiver)),
+            ))
+        })
     }
-
-    fn max_bytes(&self) -> Result<usize> {
-        let buffer = getsockopt(&self.sender, sockopt::SndBuf)?;
-        Ok(buffer.saturating_sub(RESERVED))
-    }
 }
 
-pub fn unsupported_reason(kind: SockType, task: &Task) -> Option<String> {
-    no_file(task).or_else(
-        || match Packets::new(kind).and_then(|one| one.max_bytes()) {
-            Ok(most) if task.size <= most => None,
-            Ok(most) => Some(format!(
-                "its messages are limited to {most} bytes; raise the limit with sysctl net.core.wmem_default={}",
-                task.size + RESERVED
-            )),
-            Err(error) => Some(format!("{error:#}")),
-        },
-    )
+/// The receiving and the sending end.
+fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+        .context("cannot create a socket pair")
 }
 
-pub struct SendingEnd(pub OwnedFd);
+fn ensure_fits(kind: SockType, size: usize) -> Result<()> {
+    let (_, sender) = pair(kind)?;
+    let most = getsockopt(&sender, sockopt::SndBuf)?.saturating_sub(RESERVED);
+    ensure!(
+        size <= most,
+        "its messages are limited to {most} bytes; raise the limit with sysctl net.core.wmem_default={}",
+        size + RESERVED
+    );
+    Ok(())
+}
 
-impl Sender for SendingEnd {
+struct PacketSender(OwnedFd);
+
+impl Sender for PacketSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let flags = MsgFlags::MSG_NOSIGNAL;
         send(self.0.as_raw_fd(), message, flags).context("cannot send a message")?;
@@ -56,9 +65,9 @@ impl Sender for SendingEnd {
     }
 }
 
-pub struct ReceivingEnd(pub OwnedFd);
+struct PacketReceiver(OwnedFd);
 
-impl Receiver for ReceivingEnd {
+impl Receiver for PacketReceiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         recv(self.0.as_raw_fd(), message, MsgFlags::empty()).context("cannot receive a message")
     }
@@ -67,43 +76,25 @@ impl Receiver for ReceivingEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::pinning::Placement;
-    use crate::mechanisms::Workload;
-
-    fn stream_of(size: usize) -> Task {
-        Task {
-            size,
-            placement: Placement::SameCpu,
-            workload: Workload::Stream,
-        }
-    }
 
     #[test]
-    fn the_size_limit_is_exact() {
+    fn boundaries_are_preserved_and_the_size_limit_is_exact() {
         for kind in [SockType::SeqPacket, SockType::Datagram] {
-            let packets = Packets::new(kind).unwrap();
-            let most = packets.max_bytes().unwrap();
-            assert_eq!(unsupported_reason(kind, &stream_of(most)), None);
-            let mut sender = SendingEnd(packets.sender);
-            sender.send(&vec![1; most]).unwrap();
-            let reason = unsupported_reason(kind, &stream_of(most + 1)).unwrap();
-            assert!(reason.contains("net.core.wmem_default"), "{reason}");
-            assert!(sender.send(&vec![1; most + 1]).is_err());
-        }
-    }
-
-    #[test]
-    fn message_boundaries_are_preserved() {
-        for kind in [SockType::SeqPacket, SockType::Datagram] {
-            let packets = Packets::new(kind).unwrap();
-            let mut sender = SendingEnd(packets.sender);
-            let mut receiver = ReceivingEnd(packets.receiver);
+            let (receiver, sender) = pair(kind).unwrap();
+            let most = getsockopt(&sender, sockopt::SndBuf).unwrap() - RESERVED;
+            let (mut sender, mut receiver) = (PacketSender(sender), PacketReceiver(receiver));
             sender.send(b"abc").unwrap();
             sender.send(b"de").unwrap();
             let mut message = [0; 8];
             assert_eq!(receiver.receive(&mut message).unwrap(), 3);
             assert_eq!(receiver.receive(&mut message).unwrap(), 2);
             assert_eq!(&message[..3], b"dec");
+
+            ensure_fits(kind, most).unwrap();
+            sender.send(&vec![1; most]).unwrap();
+            let error = ensure_fits(kind, most + 1).unwrap_err().to_string();
+            assert!(error.contains("net.core.wmem_default"), "{error}");
+            assert!(sender.send(&vec![1; most + 1]).is_err());
         }
     }
 }

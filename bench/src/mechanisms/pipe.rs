@@ -1,29 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pipe(2), the reference.
+//! pipe(2), the reference, and its variants: with a larger buffer, polled without blocking, and with a name.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::{Context, Result};
-use nix::fcntl::OFlag;
-use nix::unistd::pipe2;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::Mode;
+use nix::unistd::{mkfifo, pipe2};
 
+use super::mechanism::failure;
+use super::temp_paths::{Directory, memory_directory};
 use super::{Batching, Link, Mechanism, stream};
-use crate::harness::waiting::Waiting;
+
+/// Instead of 64 KiB: the largest for a process without privileges.
+const LARGE: usize = 1 << 20;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
         // The reference of batches, too.
         batching: Some(Batching::OneByOne),
         shared_links: Some(Box::new(shared_links)),
-        ..Mechanism::new("pipe", Waiting::Sleep, |_| {
-            let (receiver, sender) = pipe()?;
-            Ok(stream::link(receiver, sender))
-        })
+        ..stream::mechanism("pipe", pipe)
     }
 }
 
+pub fn large() -> Mechanism {
+    Mechanism {
+        label: "pipe-large (1 MiB)".into(),
+        unsupported_reason: Box::new(|_| failure(large_pipe())),
+        ..stream::mechanism("pipe-large", large_pipe)
+    }
+}
+
+pub fn nonblocking() -> Mechanism {
+    stream::nonblocking("pipe-nonblock", pipe)
+}
+
+pub fn fifo() -> Mechanism {
+    stream::mechanism("fifo", || {
+        named_pipe().context("cannot create and open a FIFO")
+    })
+}
+
 /// Links that share one pipe.
-pub fn shared_links(users: usize) -> Result<Vec<Link>> {
+fn shared_links(users: usize) -> Result<Vec<Link>> {
     let (receiver, sender) = pipe()?;
     let link = |_| Ok(stream::link(receiver.try_clone()?, sender.try_clone()?));
     (0..users).map(link).collect()
@@ -31,4 +53,28 @@ pub fn shared_links(users: usize) -> Result<Vec<Link>> {
 
 pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")
+}
+
+fn large_pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let ends = pipe()?;
+    let resize = FcntlArg::F_SETPIPE_SZ(LARGE.try_into()?);
+    fcntl(&ends.1, resize).with_context(|| {
+        format!("cannot set the size of a pipe to {LARGE} bytes; raise the limit with sysctl fs.pipe-max-size={LARGE}, see also fs.pipe-user-pages-soft")
+    })?;
+    Ok(ends)
+}
+
+/// The name, which is only needed for open(), is removed at once. It is in a directory of this user, so that no other user can
+/// open the FIFO.
+fn named_pipe() -> Result<(File, File)> {
+    let directory = Directory::new(&memory_directory())?;
+    let path = directory.0.join("fifo");
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    // A blocking open would wait for the other end, which only this process can open.
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let receiver = options.open(&path)?;
+    let sender = File::options().write(true).open(&path)?;
+    fcntl(&receiver, FcntlArg::F_SETFL(OFlag::empty()))?;
+    Ok((receiver, sender))
 }

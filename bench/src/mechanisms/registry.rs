@@ -4,7 +4,6 @@
 use std::rc::Rc;
 
 use super::sluice_ring::Variant;
-use super::third_party::third_party;
 // All files, so that a mechanism is registered with one line below.
 use super::*;
 use crate::harness::rounds::Skipped;
@@ -26,13 +25,10 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
     let tree = |name| cgroups.as_ref().map_err(|skip: &Skipped| skip.of(name));
     // With the adaptive spinning of the module, and with spinning turned off.
     let sluice_pipe = |waiting| Ok(sluice_pipe::mechanism(tree("sluice-pipe")?, waiting));
-    let device_ring = |variant| {
-        let tree = tree(sluice_ring_device::NAME)?;
-        Ok(sluice_ring_device::mechanism(tree, variant))
-    };
+    let device_ring = |variant| Ok(sluice_ring::mechanism(tree(sluice_ring::NAME)?, variant));
     vec![
         Ok(pipe::mechanism()),
-        myipc::mechanism(cgroups.as_ref().ok()),
+        myipc::mechanism(),
         sluice_pipe(Waiting::Sleep),
         sluice_pipe(Waiting::Spin),
         device_ring(Variant::Default),
@@ -41,31 +37,55 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
         Ok(sluice_ring_memfd::mechanism(Variant::Default)),
         Ok(sluice_ring_memfd::mechanism(Variant::NeverSpins)),
         Ok(sluice_ring_memfd::mechanism(Variant::AlwaysSpins)),
-        Ok(pipe_large::mechanism()),
-        Ok(nonblocking::of_pipe()),
-        Ok(fifo::mechanism()),
+        Ok(pipe::large()),
+        Ok(pipe::nonblocking()),
+        Ok(pipe::fifo()),
         Ok(unix_stream::mechanism()),
         Ok(unix_stream::with_large_buffer()),
-        Ok(nonblocking::of_unix_stream()),
-        Ok(unix_seqpacket::mechanism()),
-        Ok(unix_dgram::mechanism()),
+        Ok(unix_stream::nonblocking()),
+        Ok(packets::seqpacket()),
+        Ok(packets::dgram()),
         Ok(tcp::mechanism()),
         Ok(tcp::coalescing()),
-        Ok(vsock::mechanism()),
         Ok(posix_mq::mechanism()),
         Ok(posix_mq::deep()),
-        Ok(sysv_mq::mechanism()),
-        Ok(signal::mechanism()),
         Ok(mmap::mechanism()),
-        Ok(eventfd_shm::mechanism()),
-        Ok(msg_ring::mechanism()),
-        Ok(futex_shm::mechanism()),
+        Ok(waits::eventfd_shm()),
+        Ok(waits::futex_shm()),
         Ok(shm_sem::mechanism()),
-        Ok(shm_spin::mechanism()),
-        Ok(process_vm::mechanism()),
+        Ok(waits::shm_spin()),
         Ok(zeromq::mechanism()),
         Ok(cacheline_pingpong::mechanism(false)),
     ]
+}
+
+/// Third-party ring libraries, each spinning and in its ways of sleeping, or the reason why one is not available. Each has
+/// dependencies that are not always available, so they are measured only on request.
+#[allow(
+    clippy::vec_init_then_push,
+    reason = "what is pushed depends on the features"
+)]
+fn third_party() -> Vec<Result<Mechanism, Skipped>> {
+    let mut all = Vec::new();
+    #[cfg(feature = "iceoryx2")]
+    all.extend(iceoryx2::mechanisms().map(Ok));
+    #[cfg(not(feature = "iceoryx2"))]
+    all.push(not_built_in("iceoryx2"));
+    #[cfg(feature = "tachyon")]
+    all.extend(tachyon::mechanisms().map(Ok));
+    #[cfg(not(feature = "tachyon"))]
+    all.push(not_built_in("tachyon"));
+    #[cfg(feature = "aeron")]
+    all.extend(aeron::mechanisms().map(Ok));
+    #[cfg(not(feature = "aeron"))]
+    all.push(not_built_in("aeron"));
+    all
+}
+
+#[cfg(not(all(feature = "iceoryx2", feature = "tachyon", feature = "aeron")))]
+fn not_built_in(name: &'static str) -> Result<Mechanism, Skipped> {
+    let reason = "this program was built without it; run 'make bench-peers', which enables it";
+    Err(Skipped::unavailable(name, reason))
 }
 
 impl Registry {
@@ -149,17 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_choice_all_are_selected() {
+    fn the_reference_is_always_selected() {
         assert_eq!(choose(&[]).unwrap(), registry().names());
         assert_eq!(registry().names()[0], "pipe");
-    }
-
-    #[test]
-    fn the_reference_is_always_selected() {
         assert_eq!(choose(&["cacheline"]).unwrap(), ["pipe", "cacheline"]);
         assert_eq!(choose(&["sluice-pipe"]).unwrap(), ["pipe", "sluice-pipe"]);
-        assert_eq!(choose(&["myipc"]).unwrap(), ["pipe", "myipc"]);
         assert_eq!(choose(&["of-a-suite"]).unwrap(), ["pipe"]);
+        assert_eq!(choose(&["pipe", "unknown"]), Err("unknown".to_string()));
     }
 
     #[test]
@@ -180,10 +196,5 @@ mod tests {
         let ours = ["sluice-ring-memfd".to_string()];
         let chosen = registry.choose(&ours, &[]).ok().unwrap().names();
         assert_eq!(chosen, ["shm-spin", "sluice-ring-memfd"]);
-    }
-
-    #[test]
-    fn an_unknown_name_is_rejected() {
-        assert_eq!(choose(&["pipe", "unknown"]), Err("unknown".to_string()));
     }
 }

@@ -18,16 +18,13 @@ use super::{Link, Mechanism};
 use crate::harness::waiting::Waiting;
 
 pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
-    let [one, shared, named] = [tree; 3].map(Rc::clone);
+    let [one, shared] = [tree; 2].map(Rc::clone);
     Mechanism {
         own_cgroups: true,
+        is_file: true,
         shared_links: Some(Box::new(move |users| {
             let cgroup = shared.create_cgroup()?;
             Ok((0..users).map(|_| link(cgroup.clone(), waiting)).collect())
-        })),
-        links_by_name: Some(Box::new(move |pairs| {
-            let pair = |_| Ok(link(named.create_cgroup()?, waiting));
-            (0..pairs).map(pair).collect()
         })),
         ..Mechanism::new("sluice-pipe", waiting, move |_| {
             Ok(link(one.create_cgroup()?, waiting))
@@ -37,30 +34,34 @@ pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
 
 /// A link over the pipe of this cgroup.
 fn link(cgroup: Cgroup, waiting: Waiting) -> Link {
-    let pipe = InCgroup { cgroup, waiting };
     Link::new(
-        pipe,
-        |pipe| Ok(StreamSender(pipe.open(File::options().write(true))?)),
-        |pipe| Ok(StreamReceiver(pipe.open(File::options().read(true))?)),
+        cgroup,
+        move |cgroup| {
+            Ok(StreamSender(open(
+                &cgroup,
+                File::options().write(true),
+                waiting,
+            )?))
+        },
+        move |cgroup| {
+            Ok(StreamReceiver(open(
+                &cgroup,
+                File::options().read(true),
+                waiting,
+            )?))
+        },
     )
 }
 
-struct InCgroup {
-    cgroup: Cgroup,
-    waiting: Waiting,
-}
-
-impl InCgroup {
-    fn open(&self, options: &mut OpenOptions) -> Result<File> {
-        self.cgroup.enter()?;
-        let file = options.open(PIPE_NODE).with_context(|| format!(
-            "cannot open {PIPE_NODE}; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'"
-        ))?;
-        if self.waiting == Waiting::Sleep {
-            disable_spinning(&file)?;
-        }
-        Ok(file)
+fn open(cgroup: &Cgroup, options: &mut OpenOptions, waiting: Waiting) -> Result<File> {
+    cgroup.enter()?;
+    let file = options.open(PIPE_NODE).with_context(|| format!(
+        "cannot open {PIPE_NODE}; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'"
+    ))?;
+    if waiting == Waiting::Sleep {
+        disable_spinning(&file)?;
     }
+    Ok(file)
 }
 
 fn disable_spinning(file: &File) -> Result<()> {

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What Sluice's rings over both carriers have in common: the variants that are measured separately, and the two ends.
+//! Sluice's ring in a channel of the module, and what it has in common with the ring over memfd: the variants that are
+//! measured separately, and the two ends. All channels have the same name: each link uses its own cgroup, which both
+//! processes enter to open the ring, and may then leave, because an endpoint stays with the ring on which it was opened.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::Result;
-use sluice::ring::{Consumer, Options, Producer};
+use anyhow::{Context, Result};
+use sluice::ring::{Consumer, Options, Producer, SetupError};
+use sluice::{Channel, OpenOptions};
+use sluice_testkit::cgroup::{Cgroup, Tree};
 
 use super::link::{Read, Write};
-use super::mechanism::{bytes_in_flight, never_sleeping, no_file};
-use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload};
+use super::{Batching, Link, Mechanism, Receiver, Sender, bytes_in_flight};
 use crate::harness::waiting::Waiting;
+
+/// The name of all variants in the results.
+pub const NAME: &str = "sluice-ring";
+const CHANNEL: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
@@ -31,23 +39,17 @@ impl Variant {
         name: &'static str,
         link: impl Fn(usize) -> Result<Link> + 'static,
     ) -> Mechanism {
-        let waiting = match self {
-            Self::NeverSpins => Waiting::Sleep,
-            _ => Waiting::Spin,
+        let (waiting, label) = match self {
+            Self::Default => (Waiting::Spin, name.into()),
+            Self::NeverSpins => (Waiting::Sleep, format!("{name} (never spins)")),
+            Self::AlwaysSpins => (Waiting::Spin, format!("{name} (always spins)")),
+            Self::Unsealed => (Waiting::Spin, format!("{name} (always spins, unsealed)")),
         };
         Mechanism {
-            label: match self {
-                Self::Default => name.into(),
-                Self::NeverSpins => format!("{name} (never spins)"),
-                Self::AlwaysSpins => format!("{name} (always spins)"),
-                Self::Unsealed => format!("{name} (always spins, unsealed)"),
-            },
+            label,
             batching: Some(Batching::Together),
             in_place: true,
-            unsupported_reason: Box::new(match self {
-                Self::AlwaysSpins | Self::Unsealed => always_spinning,
-                Self::Default | Self::NeverSpins => no_file,
-            }),
+            never_sleeps: matches!(self, Self::AlwaysSpins | Self::Unsealed),
             // The overhead is the header of a record.
             in_flight: bytes_in_flight(CAPACITY, 8),
             ..Mechanism::new(name, waiting, link)
@@ -68,13 +70,28 @@ impl Variant {
     }
 }
 
-fn always_spinning(task: &Task) -> Option<String> {
-    match task.workload {
-        Workload::SharedName => {
-            Some("it never sleeps, so pairs that share processors would delay each other".into())
-        }
-        _ => never_sleeping(task),
+pub fn mechanism(tree: &Rc<Tree>, variant: Variant) -> Mechanism {
+    let tree = Rc::clone(tree);
+    Mechanism {
+        own_cgroups: true,
+        ..variant.mechanism(NAME, move |size| {
+            Ok(Link::new(
+                (tree.create_cgroup()?, variant.options(size)),
+                |(cgroup, options)| open(&cgroup, |channel| options.open_producer(channel)),
+                |(cgroup, options)| open(&cgroup, |channel| options.open_consumer(channel)),
+            ))
+        })
     }
+}
+
+/// Opens one side; the first of the two creates the ring.
+fn open<T>(cgroup: &Cgroup, side: impl FnOnce(&OpenOptions) -> Result<T, SetupError>) -> Result<T> {
+    cgroup.enter()?;
+    let channel = Channel::ring(CHANNEL)?;
+    // A producer may close its side before the consumer opens the ring, which must not end with it then.
+    side(&channel.options().create(true).persistent(true)).context(
+        "cannot open a ring; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'",
+    )
 }
 
 impl Sender for Producer {
@@ -125,31 +142,5 @@ impl Receiver for Consumer {
         read(unsafe { record.as_slice() })?;
         record.release();
         Ok(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mechanisms::sluice_ring_memfd;
-
-    #[test]
-    fn only_the_default_has_the_plain_name_and_other_settings_have_their_own() {
-        let all = [
-            Variant::Default,
-            Variant::NeverSpins,
-            Variant::AlwaysSpins,
-            Variant::Unsealed,
-        ];
-        let labels = all.map(|one| sluice_ring_memfd::mechanism(one).label);
-        assert_eq!(labels[0], sluice_ring_memfd::NAME);
-        for (number, label) in labels.iter().enumerate() {
-            assert!(!labels[..number].contains(label), "{label} twice");
-        }
-        let text = |options: Options| format!("{options:?}");
-        assert_eq!(text(Variant::Default.options(64)), text(Options::new()));
-        for setting in [Variant::NeverSpins, Variant::AlwaysSpins] {
-            assert_ne!(text(setting.options(64)), text(Options::new()));
-        }
     }
 }

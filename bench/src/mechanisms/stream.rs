@@ -1,15 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ends of mechanisms that are byte streams with a file descriptor.
+//! Byte streams with a file descriptor. Both ends are open before the fork.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::hint::spin_loop;
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::{Link, Receiver, Sender};
+use super::{Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
-/// Both ends are open before the fork.
+/// A mechanism whose links consist of a receiving and a sending end.
+pub fn mechanism<R: Into<OwnedFd>, S: Into<OwnedFd>>(
+    name: &'static str,
+    ends: impl Fn() -> Result<(R, S)> + 'static,
+) -> Mechanism {
+    Mechanism {
+        is_file: true,
+        ..Mechanism::new(name, Waiting::Sleep, move |_| {
+            let (receiver, sender) = ends()?;
+            Ok(link(receiver, sender))
+        })
+    }
+}
+
+/// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up. Beside the mechanisms that
+/// spin in shared memory.
+pub fn nonblocking<R: Into<OwnedFd>, S: Into<OwnedFd>>(
+    name: &'static str,
+    ends: impl Fn() -> Result<(R, S)> + 'static,
+) -> Mechanism {
+    Mechanism {
+        never_sleeps: true,
+        ..Mechanism::new(name, Waiting::Spin, move |_| {
+            let (receiver, sender) = ends()?;
+            let ends: [OwnedFd; 2] = [receiver.into(), sender.into()];
+            for end in &ends {
+                fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            }
+            let [receiver, sender] = ends;
+            Ok(link(receiver, sender))
+        })
+    }
+}
+
 pub fn link(receiver: impl Into<OwnedFd>, sender: impl Into<OwnedFd>) -> Link {
     let ends: (OwnedFd, OwnedFd) = (receiver.into(), sender.into());
     Link::new(
@@ -19,11 +55,31 @@ pub fn link(receiver: impl Into<OwnedFd>, sender: impl Into<OwnedFd>) -> Link {
     )
 }
 
+/// Repeats the call until it does not have to wait.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// Reads what is there, at least one byte; 0 at the end.
+pub fn read(mut file: &File, buffer: &mut [u8]) -> Result<usize> {
+    retry(|| file.read(buffer)).context("cannot read a message")
+}
+
 pub struct StreamSender(pub File);
 
 impl Sender for StreamSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.0.write_all(message).context("cannot write a message")
+        let mut sent = 0;
+        while sent < message.len() {
+            sent += retry(|| self.0.write(&message[sent..])).context("cannot write a message")?;
+        }
+        Ok(())
     }
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
@@ -37,11 +93,9 @@ impl Receiver for StreamReceiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < message.len() {
-            match self.0.read(&mut message[filled..]) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("cannot read a message"),
+            match read(&self.0, &mut message[filled..])? {
+                0 => break,
+                n => filled += n,
             }
         }
         Ok(filled)
@@ -49,28 +103,5 @@ impl Receiver for StreamReceiver {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_in_several_pieces_is_assembled() {
-        let (receiver, sender) = nix::unistd::pipe().unwrap();
-        let (mut receiver, mut sender) = (StreamReceiver(receiver.into()), File::from(sender));
-        let feeding = std::thread::spawn(move || {
-            for piece in [&b"ab"[..], b"cd", b"e"] {
-                sender.write_all(piece).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-        });
-        let mut message = [0; 4];
-        assert_eq!(receiver.receive(&mut message).unwrap(), 4);
-        assert_eq!(&message, b"abcd");
-        assert_eq!(receiver.receive(&mut message).unwrap(), 1);
-        assert_eq!(receiver.receive(&mut message).unwrap(), 0);
-        feeding.join().unwrap();
     }
 }

@@ -7,15 +7,15 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result};
 
-use super::{Link, Mechanism, Workload, stream};
-use crate::harness::waiting::Waiting;
+use super::mechanism::failure;
+use super::{Mechanism, Workload, stream};
 
 const ADVICE: &str = "enable the loopback interface with 'ip link set lo up'";
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        unsupported_reason: Box::new(|_| unavailable()),
-        ..Mechanism::new("tcp", Waiting::Sleep, |_| connect(true))
+        unsupported_reason: Box::new(|_| failure(connect(true))),
+        ..stream::mechanism("tcp", || connect(true))
     }
 }
 
@@ -24,25 +24,21 @@ pub fn coalescing() -> Mechanism {
     Mechanism {
         label: "tcp (coalescing)".into(),
         unsupported_reason: Box::new(|task| match task.workload {
-            Workload::Stream => unavailable(),
+            Workload::Stream => failure(connect(false)),
             _ => Some("only a stream gains if messages wait for others".into()),
         }),
-        ..Mechanism::new("tcp-coalescing", Waiting::Sleep, |_| connect(false))
+        ..stream::mechanism("tcp-coalescing", || connect(false))
     }
 }
 
-fn unavailable() -> Option<String> {
-    connect(true).err().map(|error| format!("{error:#}"))
-}
-
-fn connect(nodelay: bool) -> Result<Link> {
+/// The receiving and the sending end.
+fn connect(nodelay: bool) -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .with_context(|| format!("cannot listen on 127.0.0.1; {ADVICE}"))?;
     let sender = TcpStream::connect(listener.local_addr()?)
         .with_context(|| format!("cannot connect to 127.0.0.1; {ADVICE}"))?;
-    let receiver = accept(&listener, &sender)?;
     sender.set_nodelay(nodelay)?;
-    Ok(stream::link(receiver, sender))
+    Ok((accept(&listener, &sender)?, sender))
 }
 
 /// Another process may connect first while the port is open.

@@ -1,13 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths and names for mechanisms that need one.
+//! Directories and files for mechanisms that need one.
 
 use std::cell::{Cell, OnceCell};
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use nix::unistd::mkdtemp;
+
+/// The directory for files in memory.
+pub fn memory_directory() -> PathBuf {
+    let tmpfs = Path::new("/dev/shm");
+    match tmpfs.is_dir() {
+        true => tmpfs.into(),
+        false => std::env::temp_dir(),
+    }
+}
+
+/// A file of zeros in memory, without a name, so that nothing is left behind.
+pub fn memory_file(len: usize) -> Result<File> {
+    let directory = memory_directory();
+    let mut options = File::options();
+    options.read(true).write(true).mode(0o600);
+    let file = options.custom_flags(libc::O_TMPFILE).open(&directory);
+    let file = file.with_context(|| format!("cannot create a file in {}", directory.display()))?;
+    file.set_len(len as u64)
+        .with_context(|| format!("cannot enlarge a file to {len} bytes"))?;
+    Ok(file)
+}
 
 /// Paths in a private directory, which is created at first use.
 pub struct TempPaths {
@@ -40,13 +61,6 @@ impl TempPaths {
     }
 }
 
-/// A name for a POSIX message queue, shared memory or semaphore that does not exist.
-pub fn unique_name() -> String {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("/sluice-bench-{}-{number}", std::process::id())
-}
-
 /// A directory of this user, removed with its contents when dropped.
 pub struct Directory(pub PathBuf);
 
@@ -62,10 +76,8 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!(
-                "cannot remove {}: {error}; remove it manually",
-                self.0.display()
-            );
+            let path = self.0.display();
+            eprintln!("cannot remove {path}: {error}; remove it manually");
         }
     }
 }

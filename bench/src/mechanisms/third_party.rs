@@ -1,52 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Third-party ring libraries, each spinning and in its ways of sleeping. Each has dependencies that are not always available, so they are measured only on
-//! request.
+//! What the adapters of third-party libraries have in common.
 
-use super::Mechanism;
-#[cfg(feature = "aeron")]
-use super::aeron;
-#[cfg(feature = "iceoryx2")]
-use super::iceoryx2;
-#[cfg(feature = "tachyon")]
-use super::tachyon;
-use crate::harness::rounds::Skipped;
+use std::thread::yield_now;
+use std::time::Instant;
 
-/// All libraries, or the reason why one is not available.
-pub fn third_party() -> Vec<Result<Mechanism, Skipped>> {
-    vec![
-        #[cfg(feature = "iceoryx2")]
-        Ok(iceoryx2::mechanism(iceoryx2::Mode::Polling)),
-        #[cfg(feature = "iceoryx2")]
-        Ok(iceoryx2::mechanism(iceoryx2::Mode::Events)),
-        #[cfg(not(feature = "iceoryx2"))]
-        not_built_in("iceoryx2"),
-        #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(
-            tachyon::Mode::Polling,
-            tachyon::CAPACITY,
-        )),
-        #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(
-            tachyon::Mode::Polling,
-            tachyon::LARGE_CAPACITY,
-        )),
-        #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(tachyon::Mode::Hybrid, tachyon::CAPACITY)),
-        #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(tachyon::Mode::Futex, tachyon::CAPACITY)),
-        #[cfg(not(feature = "tachyon"))]
-        not_built_in("tachyon"),
-        #[cfg(feature = "aeron")]
-        Ok(aeron::mechanism(aeron::Idle::Spin)),
-        #[cfg(feature = "aeron")]
-        Ok(aeron::mechanism(aeron::Idle::Backoff)),
-        #[cfg(not(feature = "aeron"))]
-        not_built_in("aeron"),
-    ]
-}
+use anyhow::{Result, ensure};
 
-#[cfg(not(all(feature = "iceoryx2", feature = "tachyon", feature = "aeron")))]
-fn not_built_in(name: &'static str) -> Result<Mechanism, Skipped> {
-    let reason = "this program was built without it; run 'make bench-peers', which enables it";
-    Err(Skipped::unavailable(name, reason))
+use crate::harness::server::START_TIMEOUT;
+
+/// Repeats the check until the peer is there.
+pub fn await_peer<T>(peer: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        if let Some(found) = check()? {
+            return Ok(found);
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "the {peer} did not connect in time"
+        );
+        // Not a sleep, because the time is measured.
+        yield_now();
+    }
 }

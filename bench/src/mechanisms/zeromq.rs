@@ -7,23 +7,20 @@
 //! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
 //! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
 
-mod program;
-
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, anyhow};
-use nix::fcntl::OFlag;
-use nix::unistd::pipe2;
+use anyhow::{Result, anyhow, ensure};
+use sluice_testkit::workers::Pair;
 
-use super::mechanism::no_file;
+use super::own_program::{OwnProgram, Role, Run};
+use super::pipe::pipe;
 use super::temp_paths::TempPaths;
 use super::zmq_library::{Kind, Socket, Zmq};
-use super::{Link, Mechanism, Receiver, Sender, own_program};
+use super::{Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
-use program::Guide;
 
 pub fn version() -> Option<String> {
     Zmq::load().ok().map(|zmq| zmq.version())
@@ -31,29 +28,43 @@ pub fn version() -> Option<String> {
 
 pub fn mechanism() -> Mechanism {
     // Or the reason why it is not available.
-    let zmq = Zmq::load().map(Rc::new);
-    let missing = zmq.as_ref().err();
-    let missing = missing.map(|error| format!("{error:#}; install libzmq5"));
-    // The paths of the sockets.
-    let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
-    let own_program = zmq.as_ref().ok().and_then(|zmq| {
-        let (zmq, paths) = (Rc::clone(zmq), Rc::clone(&paths));
-        own_program::erased(Guide { zmq, paths })
-    });
+    let endpoints = Zmq::load()
+        .map(|zmq| Endpoints {
+            zmq: Rc::new(zmq),
+            paths: TempPaths::in_directory(std::env::temp_dir()),
+        })
+        .map(Rc::new)
+        .map_err(|error| format!("{error:#}; install libzmq5"));
+    let missing = endpoints.as_ref().err().cloned();
     Mechanism {
-        own_program,
+        own_program: match endpoints.clone() {
+            Ok(endpoints) => Some(endpoints),
+            Err(_) => None,
+        },
         own_threads: true,
-        unsupported_reason: Box::new(move |task| no_file(task).or_else(|| missing.clone())),
+        unsupported_reason: Box::new(move |_| missing.clone()),
         ..Mechanism::new("zeromq", Waiting::Sleep, move |_| {
-            let zmq = zmq.as_ref().map_err(|error| anyhow!("{error:#}"))?;
-            let (closed, alive) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
-            let endpoint = Endpoint {
-                zmq: Rc::clone(zmq),
-                name: format!("ipc://{}", paths.next_path()?.display()),
-                closed,
-                alive,
-            };
-            Ok(Link::new(endpoint, Endpoint::sender, Endpoint::receiver))
+            let endpoints = endpoints.as_ref().map_err(|reason| anyhow!("{reason}"))?;
+            Ok(Link::new(
+                (endpoints.next()?, pipe()?),
+                |(endpoint, (closed, _))| Pushing::new(endpoint, closed),
+                |(endpoint, (_, alive))| Pulling::new(endpoint, alive),
+            ))
+        })
+    }
+}
+
+struct Endpoints {
+    zmq: Rc<Zmq>,
+    /// The paths of the sockets.
+    paths: TempPaths,
+}
+
+impl Endpoints {
+    fn next(&self) -> Result<Endpoint> {
+        Ok(Endpoint {
+            zmq: Rc::clone(&self.zmq),
+            name: format!("ipc://{}", self.paths.next_path()?.display()),
         })
     }
 }
@@ -61,10 +72,20 @@ pub fn mechanism() -> Mechanism {
 struct Endpoint {
     zmq: Rc<Zmq>,
     name: String,
-    /// Reaches end of file when `alive` is closed.
-    closed: OwnedFd,
-    /// Held by the receiver until it no longer needs the sender.
-    alive: OwnedFd,
+}
+
+impl Endpoint {
+    fn connect(self, kind: Kind) -> Result<Socket> {
+        let socket = Socket::new(self.zmq, kind)?;
+        socket.connect(&self.name)?;
+        Ok(socket)
+    }
+
+    fn bind(self, kind: Kind) -> Result<Socket> {
+        let socket = Socket::new(self.zmq, kind)?;
+        socket.bind(&self.name)?;
+        Ok(socket)
+    }
 }
 
 /// The first message. It shows that the connection is established, so that this is not measured.
@@ -72,31 +93,21 @@ const HELLO: &[u8] = b"!";
 /// The end of the stream.
 const END: &[u8] = b"";
 
-impl Endpoint {
-    fn sender(self) -> Result<Pushing> {
-        let socket = Socket::new(self.zmq, Kind::Push)?;
-        socket.connect(&self.name)?;
-        socket.send(HELLO)?;
-        Ok(Pushing {
-            socket,
-            receiver_closed: self.closed.into(),
-        })
-    }
-
-    fn receiver(self) -> Result<Pulling> {
-        let socket = Socket::new(self.zmq, Kind::Pull)?;
-        socket.bind(&self.name)?;
-        socket.receive(&mut [0; HELLO.len()])?;
-        Ok(Pulling {
-            socket,
-            alive: Some(self.alive),
-        })
-    }
-}
-
 struct Pushing {
     socket: Socket,
+    /// Reaches end of file when the receiver no longer needs the sender.
     receiver_closed: File,
+}
+
+impl Pushing {
+    fn new(endpoint: Endpoint, closed: OwnedFd) -> Result<Self> {
+        let socket = endpoint.connect(Kind::Push)?;
+        socket.send(HELLO)?;
+        Ok(Self {
+            socket,
+            receiver_closed: closed.into(),
+        })
+    }
 }
 
 impl Sender for Pushing {
@@ -120,6 +131,15 @@ struct Pulling {
     alive: Option<OwnedFd>,
 }
 
+impl Pulling {
+    fn new(endpoint: Endpoint, alive: OwnedFd) -> Result<Self> {
+        let socket = endpoint.bind(Kind::Pull)?;
+        socket.receive(&mut [0; HELLO.len()])?;
+        let alive = Some(alive);
+        Ok(Self { socket, alive })
+    }
+}
+
 impl Receiver for Pulling {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         if self.alive.is_none() {
@@ -131,4 +151,48 @@ impl Receiver for Pulling {
         }
         Ok(len)
     }
+}
+
+/// As the first programs of the library's guide: a REQ and a REP socket for round trips, which its latency benchmark uses as
+/// well; and a PUSH and a PULL socket for streams, as in its throughput benchmark.
+impl OwnProgram for Endpoints {
+    fn start(&self, run: &Run) -> Result<Pair> {
+        run.start(self.next()?, |endpoint, role, process| {
+            let mut message = vec![0xab; run.size];
+            match role {
+                Role::Requester => {
+                    let socket = endpoint.connect(Kind::Req)?;
+                    process.request(|| {
+                        socket.send(&message)?;
+                        receive(&socket, &mut message)
+                    })
+                }
+                Role::Replier => {
+                    let socket = endpoint.bind(Kind::Rep)?;
+                    process.reply(|| {
+                        receive(&socket, &mut message)?;
+                        socket.send(&message)?;
+                        Ok(1)
+                    })
+                }
+                Role::Source => {
+                    let socket = endpoint.connect(Kind::Push)?;
+                    process.send(|| socket.send(&message))
+                }
+                Role::Sink => {
+                    let socket = endpoint.bind(Kind::Pull)?;
+                    process.receive(|| receive(&socket, &mut message).map(|()| 1))
+                }
+            }
+        })
+    }
+}
+
+fn receive(socket: &Socket, message: &mut [u8]) -> Result<()> {
+    let (received, expected) = (socket.receive(message)?, message.len());
+    ensure!(
+        received == expected,
+        "a message has {received} bytes instead of {expected}"
+    );
+    Ok(())
 }

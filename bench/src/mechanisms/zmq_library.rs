@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process;
 use std::rc::{Rc, Weak};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use libloading::Library;
 
 use super::link::ensure_fits;
@@ -46,7 +46,33 @@ pub enum Kind {
     XPub = 9,
 }
 
-pub struct Zmq {
+/// Loads the functions whose names follow the prefix `zmq_`.
+macro_rules! library {
+    ($($name:ident: $type:ty,)*) => {
+        pub struct Zmq {
+            $($name: $type,)*
+            /// Of the process with this id; a child needs its own.
+            context: RefCell<(u32, Weak<ZmqContext>)>,
+            /// Must be dropped last, because the functions are part of it.
+            _library: Library,
+        }
+
+        impl Zmq {
+            pub fn load() -> Result<Self> {
+                // SAFETY: loading runs only the initializers of the library, which have no requirements.
+                let library = unsafe { Library::new(FILE) }?;
+                Ok(Self {
+                    // SAFETY: the types below are those of zmq.h since 4.0.
+                    $($name: *unsafe { library.get(concat!("zmq_", stringify!($name)).as_bytes()) }?,)*
+                    context: RefCell::default(),
+                    _library: library,
+                })
+            }
+        }
+    };
+}
+
+library! {
     ctx_new: unsafe extern "C" fn() -> *mut c_void,
     ctx_term: unsafe extern "C" fn(*mut c_void) -> c_int,
     socket: unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void,
@@ -59,40 +85,9 @@ pub struct Zmq {
     errno: unsafe extern "C" fn() -> c_int,
     strerror: unsafe extern "C" fn(c_int) -> *const c_char,
     version: unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int),
-    /// Of the process with this id; a child needs its own.
-    context: RefCell<(u32, Weak<ZmqContext>)>,
-    /// Must be dropped last, because the functions are part of it.
-    _library: Library,
 }
 
 impl Zmq {
-    pub fn load() -> Result<Self> {
-        // SAFETY: loading runs only the initializers of the library, which have no requirements.
-        let library = unsafe { Library::new(FILE) }?;
-        macro_rules! function {
-            ($name:literal) => {
-                // SAFETY: the types above are those of zmq.h since 4.0.
-                *unsafe { library.get($name) }?
-            };
-        }
-        Ok(Self {
-            ctx_new: function!(b"zmq_ctx_new\0"),
-            ctx_term: function!(b"zmq_ctx_term\0"),
-            socket: function!(b"zmq_socket\0"),
-            close: function!(b"zmq_close\0"),
-            setsockopt: function!(b"zmq_setsockopt\0"),
-            bind: function!(b"zmq_bind\0"),
-            connect: function!(b"zmq_connect\0"),
-            send: function!(b"zmq_send\0"),
-            recv: function!(b"zmq_recv\0"),
-            errno: function!(b"zmq_errno\0"),
-            strerror: function!(b"zmq_strerror\0"),
-            version: function!(b"zmq_version\0"),
-            context: RefCell::default(),
-            _library: library,
-        })
-    }
-
     pub fn version(&self) -> String {
         let [mut major, mut minor, mut patch] = [0; 3];
         // SAFETY: it writes a number to each of the three.
@@ -140,9 +135,11 @@ impl ZmqContext {
         }
         // SAFETY: it has no arguments.
         let context = unsafe { (zmq.ctx_new)() };
-        if context.is_null() {
-            return Err(zmq.failure()).context("cannot create a ZeroMQ context");
-        }
+        ensure!(
+            !context.is_null(),
+            "cannot create a ZeroMQ context: {}",
+            zmq.failure()
+        );
         let zmq = Rc::clone(zmq);
         let context = Rc::new(Self { zmq, context });
         (*owner, *known) = (process::id(), Rc::downgrade(&context));
@@ -153,10 +150,9 @@ impl ZmqContext {
 impl Drop for ZmqContext {
     /// Every socket has been closed.
     fn drop(&mut self) {
+        let zmq = &self.zmq;
         // SAFETY: it was created once and is ended once.
-        let _ = self
-            .zmq
-            .retry(|| unsafe { (self.zmq.ctx_term)(self.context) });
+        let _ = zmq.retry(|| unsafe { (zmq.ctx_term)(self.context) });
     }
 }
 
@@ -171,26 +167,31 @@ impl Socket {
         let context = ZmqContext::of(&zmq)?;
         // SAFETY: the context is valid.
         let socket = unsafe { (zmq.socket)(context.context, kind as c_int) };
-        if socket.is_null() {
-            return Err(zmq.failure()).context("cannot create a ZeroMQ socket");
-        }
+        ensure!(
+            !socket.is_null(),
+            "cannot create a ZeroMQ socket: {}",
+            zmq.failure()
+        );
         let socket = Self { socket, context };
         socket.set(Setting::Linger, 0)?;
         Ok(socket)
     }
 
+    fn call(&self, mut function: impl FnMut(&Zmq, *mut c_void) -> c_int) -> Result<usize> {
+        let zmq = &*self.context.zmq;
+        zmq.retry(|| function(zmq, self.socket))
+    }
+
     fn set(&self, setting: Setting, value: c_int) -> Result<()> {
-        // SAFETY: each of these options is a c_int, which the library copies.
-        let set = self.context.zmq.retry(|| unsafe {
-            (self.context.zmq.setsockopt)(
-                self.socket,
-                setting as c_int,
-                (&raw const value).cast(),
-                size_of::<c_int>(),
-            )
-        });
-        set.context("cannot set an option of a ZeroMQ socket")?;
-        Ok(())
+        self.set_bytes(setting, &value.to_ne_bytes())
+    }
+
+    fn set_bytes(&self, setting: Setting, value: &[u8]) -> Result<()> {
+        let (number, start, len) = (setting as c_int, value.as_ptr().cast(), value.len());
+        // SAFETY: the socket is open, and the library copies `len` bytes, which are a c_int or a prefix.
+        let set = self.call(|zmq, socket| unsafe { (zmq.setsockopt)(socket, number, start, len) });
+        set.map(drop)
+            .context("cannot set an option of a ZeroMQ socket")
     }
 
     /// All subscriptions are received, and messages are neither dropped for a slow receiver nor when the socket is closed.
@@ -202,55 +203,36 @@ impl Socket {
     }
 
     pub fn subscribe_to_all(&self) -> Result<()> {
-        // SAFETY: an empty prefix, of which the library reads nothing.
-        let set = self.context.zmq.retry(|| unsafe {
-            (self.context.zmq.setsockopt)(
-                self.socket,
-                Setting::Subscribe as c_int,
-                std::ptr::null(),
-                0,
-            )
-        });
-        set.context("cannot subscribe with a ZeroMQ socket")?;
-        Ok(())
+        self.set_bytes(Setting::Subscribe, b"")
     }
 
     pub fn bind(&self, endpoint: &str) -> Result<()> {
-        self.attach(self.context.zmq.bind, endpoint)
-            .with_context(|| format!("cannot bind {endpoint}"))
+        let name = CString::new(endpoint)?;
+        // SAFETY: the socket is open and the string is NUL-terminated.
+        self.call(|zmq, socket| unsafe { (zmq.bind)(socket, name.as_ptr()) })
+            .with_context(|| format!("cannot bind {endpoint}"))?;
+        Ok(())
     }
 
     /// Connects now, or once the peer has bound its socket.
     pub fn connect(&self, endpoint: &str) -> Result<()> {
         self.set(Setting::ReconnectInterval, RECONNECT_MS)?;
-        self.attach(self.context.zmq.connect, endpoint)
-            .with_context(|| format!("cannot connect to {endpoint}"))
-    }
-
-    fn attach(
-        &self,
-        function: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
-        endpoint: &str,
-    ) -> Result<()> {
-        let endpoint = CString::new(endpoint)?;
+        let name = CString::new(endpoint)?;
         // SAFETY: the socket is open and the string is NUL-terminated.
-        self.context
-            .zmq
-            .retry(|| unsafe { function(self.socket, endpoint.as_ptr()) })
-            .map(drop)
-    }
-
-    pub fn send(&self, message: &[u8]) -> Result<()> {
-        // SAFETY: the socket is open, and the library reads at most `len` bytes.
-        let sent = self.context.zmq.retry(|| unsafe {
-            (self.context.zmq.send)(self.socket, message.as_ptr().cast(), message.len(), 0)
-        });
-        sent.context("cannot send a message")?;
+        self.call(|zmq, socket| unsafe { (zmq.connect)(socket, name.as_ptr()) })
+            .with_context(|| format!("cannot connect to {endpoint}"))?;
         Ok(())
     }
 
+    pub fn send(&self, message: &[u8]) -> Result<()> {
+        let (start, len) = (message.as_ptr().cast(), message.len());
+        // SAFETY: the socket is open, and the library reads at most `len` bytes.
+        let sent = self.call(|zmq, socket| unsafe { (zmq.send)(socket, start, len, 0) });
+        sent.map(drop).context("cannot send a message")
+    }
+
     pub fn receive(&self, message: &mut [u8]) -> Result<usize> {
-        let received = self.context.zmq.retry(|| self.receive_with(message, 0));
+        let received = self.receive_with(message, 0);
         let len = received.context("cannot receive a message")?;
         ensure_fits(len, message.len())?;
         Ok(len)
@@ -258,11 +240,7 @@ impl Socket {
 
     /// None: there is no message.
     pub fn receive_now(&self, message: &mut [u8]) -> Result<Option<usize>> {
-        let received = self
-            .context
-            .zmq
-            .retry(|| self.receive_with(message, DONTWAIT));
-        let len = match received {
+        let len = match self.receive_with(message, DONTWAIT) {
             Err(_) if self.context.zmq.errno() == libc::EAGAIN => return Ok(None),
             other => other.context("cannot receive a message")?,
         };
@@ -270,16 +248,10 @@ impl Socket {
         Ok(Some(len))
     }
 
-    fn receive_with(&self, message: &mut [u8], flags: c_int) -> c_int {
+    fn receive_with(&self, message: &mut [u8], flags: c_int) -> Result<usize> {
+        let (start, len) = (message.as_mut_ptr().cast(), message.len());
         // SAFETY: the socket is open, and the library writes at most `len` bytes.
-        unsafe {
-            (self.context.zmq.recv)(
-                self.socket,
-                message.as_mut_ptr().cast(),
-                message.len(),
-                flags,
-            )
-        }
+        self.call(|zmq, socket| unsafe { (zmq.recv)(socket, start, len, flags) })
     }
 }
 

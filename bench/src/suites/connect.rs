@@ -2,17 +2,14 @@
 //! The time to set up a connection: what exists before both processes do, the opening of both ends, the first message, and the
 //! closing. A round sets up several, one after the other, and its value is the time of one.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::units;
 use sluice_testkit::workers::{Pair, Side, Start};
 
-use super::Plan;
+use super::plan::{Plan, title};
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Link, Task, Workload};
+use crate::mechanisms::{Link, Workload};
 
 const SIZE: usize = 64;
 const MESSAGE: [u8; SIZE] = [0x5a; SIZE];
@@ -20,20 +17,10 @@ const MESSAGE: [u8; SIZE] = [0x5a; SIZE];
 const CONNECTIONS: usize = 4;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let placement = plan.one_placement();
-    let task = Task {
-        size: SIZE,
-        placement,
-        workload: Workload::Connections,
-    };
-    let title = format!("{} {}", units::size(SIZE), placement.name());
-    Ok(vec![plan.case(
-        "connect",
-        title,
-        Metric::Time,
-        task,
-        Connect,
-    )?])
+    let task = plan.task(SIZE, Workload::Connections);
+    let title = title(&task, "");
+    let case = plan.case("connect", title, Metric::Time, task, Connect)?;
+    Ok(vec![case])
 }
 
 struct Connect(Setup);
@@ -44,20 +31,19 @@ impl Job for Connect {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let elapsed = self.run(CONNECTIONS)?;
         Ok(Measurement {
             messages: CONNECTIONS as u64,
-            elapsed_ns: elapsed.as_nanos() as u64,
+            elapsed_ns: self.run(CONNECTIONS)?,
             ..Measurement::default()
         })
     }
 }
 
 impl Connect {
-    fn run(&self, count: usize) -> Result<Duration> {
+    /// Returns the time in nanoseconds.
+    fn run(&self, count: usize) -> Result<u64> {
         let begin = clock::now_ns();
-        let links = (0..count).map(|_| self.0.mechanism.link(SIZE));
-        let links = links.collect::<Result<Vec<_>>>()?;
+        let links = self.0.links(count)?;
         let created = clock::now_ns() - begin;
         let pair = Pair::start(links, PROCESS_TIMEOUT, |side, links, start| {
             // Threads of a library inherit the processors of the thread that starts them.
@@ -68,8 +54,7 @@ impl Connect {
             use_each(side, links, start)
         })?;
         let [first, second] = setup::run(pair, PROCESS_TIMEOUT)?;
-        let opened = first[0].max(second[0]);
-        Ok(Duration::from_nanos(created + opened))
+        Ok(created + first[0].max(second[0]))
     }
 }
 
@@ -98,25 +83,18 @@ fn use_each(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::pipe;
     use crate::suites::plan::tests::plan;
-    use crate::suites::setup::tests::setup as set_up;
     use sluice_testkit::workers::serial;
 
     #[test]
     fn each_connection_carries_a_message() {
         let _serial = serial();
-        let connect = Connect(set_up(pipe::mechanism(), SIZE));
-        connect.check().unwrap();
-        let measured = connect.measure().unwrap();
+        let case = cases(&plan()).unwrap().remove(0);
+        assert_eq!(case.title, "64 B same-cpu");
+        let job = &case.subjects[0].job;
+        job.check().unwrap();
+        let measured = job.measure().unwrap();
         assert_eq!(measured.messages, CONNECTIONS as u64);
         assert!(measured.elapsed_ns > 0);
-    }
-
-    #[test]
-    fn there_is_one_case() {
-        let cases = cases(&plan()).unwrap();
-        assert_eq!(cases.len(), 1);
-        assert_eq!(cases[0].title, "64 B same-cpu");
     }
 }

@@ -6,8 +6,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,46 +15,21 @@ use sluice_testkit::shared::SharedWords;
 use sluice_testkit::units;
 use sluice_testkit::workers::{Group, Start};
 
-use super::plan::Sizes;
-use super::setup::{PROCESS_TIMEOUT, Setup, interruptible_sleep};
-use super::{Plan, Scale};
-use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Sharing};
-use crate::mechanisms::{Link, Task, Workload};
+use super::plan::Plan;
+use super::setup::{PROCESS_TIMEOUT, Setup, existing, interruptible_sleep};
+use super::throughput::SIZES;
+use crate::harness::figures::{IMBALANCE, SWITCHES_PER_MESSAGE};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
+use crate::mechanisms::{Task, Workload};
 
-const fn sharing(writers: usize, readers: usize) -> Sharing {
-    Sharing { writers, readers }
-}
+/// The numbers of writers and of readers.
+type Sharing = (usize, usize);
 
-const QUICK: [Sharing; 1] = [sharing(8, 1)];
-const STANDARD: [Sharing; 3] = [sharing(1, 1), sharing(8, 1), sharing(8, 8)];
-const FULL: [Sharing; 10] = [
-    sharing(1, 1),
-    sharing(2, 1),
-    sharing(4, 1),
-    sharing(8, 1),
-    sharing(2, 2),
-    sharing(4, 4),
-    sharing(8, 8),
-    sharing(1, 2),
-    sharing(1, 4),
-    sharing(1, 8),
-];
-
-fn matrix(scale: Scale) -> &'static [Sharing] {
-    match scale {
-        Scale::Quick => &QUICK,
-        Scale::Standard | Scale::ThirdParty => &STANDARD,
-        Scale::Full => &FULL,
-    }
-}
-
-const SIZES: Sizes = Sizes {
-    quick: &[1024],
-    standard: &[64, 65536],
-    full: &[64, 256, 1024, 4096, 16384, 65536],
-    third_party: &[64, 1024, 4096, 65536],
-};
+const STANDARD: &[Sharing] = &[(1, 1), (8, 1), (8, 8)];
+#[rustfmt::skip]
+const FULL: &[Sharing] = &[(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 4), (1, 8)];
+/// In the order of the scales.
+const MATRIX: [&[Sharing]; 4] = [&[(8, 1)], STANDARD, FULL, STANDARD];
 /// The mechanisms to compare.
 const MECHANISMS: [&str; 2] = ["pipe", "sluice-pipe"];
 /// Rounds are longer than elsewhere by this factor: shares of the writers are meaningful only after several turns of
@@ -66,64 +40,53 @@ const WARM_UP: u32 = 4;
 const CHECKED_BYTES: usize = 1 << 18;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let placement = plan.one_placement();
     let mut cases = Vec::new();
-    for &sharing in matrix(plan.scale) {
+    for &sharing in MATRIX[plan.scale as usize] {
         for size in plan.sizes_or(&SIZES) {
-            cases.push(case(plan, sharing, size, placement)?);
+            cases.push(case(plan, sharing, plan.task(size, Workload::Stream))?);
         }
     }
     Ok(cases)
 }
 
-fn case(plan: &Plan, sharing: Sharing, size: usize, placement: Placement) -> Result<Case> {
-    let Sharing { writers, readers } = sharing;
-    let (bytes, place) = (units::size(size), placement.name());
-    let title = format!("{writers} × {readers} {bytes} {place}");
-    let task = Task {
-        size,
-        placement,
-        workload: Workload::Stream,
-    };
+fn case(plan: &Plan, (writers, readers): Sharing, task: Task) -> Result<Case> {
+    let (size, place) = (units::size(task.size), task.placement.name());
+    let title = format!("{writers} × {readers} {size} {place}");
     let case = plan.case("contention", title, Metric::Rate, task, |setup| {
         Contention {
             setup,
-            sharing,
+            writers,
+            readers,
             duration: plan.duration * DURATION_FACTOR,
         }
-    });
-    let mut case = case?.only(&MECHANISMS);
+    })?;
+    let mut case = case.only(&MECHANISMS);
     for subject in &mut case.subjects {
         subject.processes = writers + readers;
-        subject.sharing = Some(sharing);
     }
-    Ok(case)
+    Ok(case.axis("writers", writers).axis("receivers", readers))
 }
 
 struct Contention {
     setup: Setup,
-    sharing: Sharing,
+    writers: usize,
+    readers: usize,
     duration: Duration,
 }
 
 impl Job for Contention {
     /// Every byte is the number of its writer: as many of each must arrive as were sent.
     fn check(&self) -> Result<()> {
-        let messages = (CHECKED_BYTES / self.setup.size / self.sharing.writers).max(1);
-        let mut group = self.start(|number, link, start| match number < self.sharing.writers {
-            true => self.write_counted(number, link, start, messages),
-            false => self.count_per_writer(link, start),
-        })?;
+        let messages = (CHECKED_BYTES / self.setup.size / self.writers).max(1);
+        let sent = (messages * self.setup.size) as u64;
+        let mut group = self.start(Some(messages), &self.counts()?)?;
         group.go()?;
         let sums = group.finish(4 * PROCESS_TIMEOUT)?;
-        for writer in 0..self.sharing.writers {
-            let arrived: u64 = sums[self.sharing.writers..]
-                .iter()
-                .map(|reader| reader[writer])
-                .sum();
-            let sent = messages * self.setup.size;
+        for writer in 0..self.writers {
+            let readers = sums[self.writers..].iter();
+            let arrived: u64 = readers.map(|reader| reader[writer]).sum();
             ensure!(
-                arrived == sent as u64,
+                arrived == sent,
                 "writer {writer} wrote {sent} bytes, but {arrived} of them arrived"
             );
         }
@@ -131,42 +94,52 @@ impl Job for Contention {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let counts = Rc::new(Counts(SharedWords::new(
-            self.users() * SharedWords::PER_LINE,
-        )?));
-        let mut group = self.start(|number, link, start| match number < self.sharing.writers {
-            true => self.write(number, link, start, &counts),
-            false => self.read(number, link, start, &counts),
-        })?;
+        let counts = self.counts()?;
+        let mut group = self.start(None, &counts)?;
         group.go()?;
         interruptible_sleep(self.duration / WARM_UP)?;
+        let snapshot = || -> Vec<u64> {
+            let counts = (0..self.users()).map(|number| count(&counts, number));
+            counts.map(|one| one.load(Ordering::Relaxed)).collect()
+        };
         let (switches, cpu) = (group.context_switches()?, group.cpu_ns()?);
-        let (before, begin) = (self.snapshot(&counts), clock::now_ns());
+        let (before, begin) = (snapshot(), clock::now_ns());
         interruptible_sleep(self.duration)?;
-        let (after, end) = (self.snapshot(&counts), clock::now_ns());
+        let (after, end) = (snapshot(), clock::now_ns());
         let (switches, cpu) = (group.context_switches()? - switches, group.cpu_ns()? - cpu);
         group.expect_alive()?;
         let moved: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
-        let (written, read) = moved.split_at(self.sharing.writers);
+        let (written, read) = moved.split_at(self.writers);
         let bytes: u64 = read.iter().sum();
-        Ok(Measurement {
-            messages: bytes / self.setup.size as u64,
+        let messages = bytes / self.setup.size as u64;
+        let measurement = Measurement {
+            messages,
             bytes,
             elapsed_ns: end - begin,
             cpu_ns: cpu,
-            imbalance: imbalance(written),
-            context_switches: Some(switches),
             ..Measurement::default()
+        };
+        let switches = switches as f64 / messages.max(1) as f64;
+        let measurement = measurement.with(SWITCHES_PER_MESSAGE, switches);
+        Ok(match imbalance(written) {
+            Some(imbalance) => measurement.with(IMBALANCE, imbalance),
+            None => measurement,
         })
     }
 }
 
 impl Contention {
     fn users(&self) -> usize {
-        self.sharing.writers + self.sharing.readers
+        self.writers + self.readers
     }
 
-    fn start(&self, role: impl Fn(usize, Link, &mut Start) -> Result<Vec<u64>>) -> Result<Group> {
+    /// The messages of each writer, or the bytes of each reader, each in its own cache line.
+    fn counts(&self) -> Result<SharedWords> {
+        SharedWords::new(self.users() * SharedWords::PER_LINE)
+    }
+
+    /// Writers of a number of messages that are checked, or of messages without end.
+    fn start(&self, checked: Option<usize>, counts: &SharedWords) -> Result<Group> {
         let mechanism = &self.setup.mechanism;
         let links = mechanism.shared_links.as_ref().with_context(|| {
             format!(
@@ -174,128 +147,63 @@ impl Contention {
                 mechanism.name
             )
         })?;
-        let links = links(self.users())?;
-        Group::start(
-            self.users(),
-            links,
-            PROCESS_TIMEOUT,
-            |number, mut links, start| {
-                let own = links.swap_remove(number);
-                // The ends of the other processes would hide the end of the stream.
-                drop(links);
-                role(number, own, start)
-            },
-        )
-    }
-
-    fn write(
-        &self,
-        number: usize,
-        link: Link,
-        start: &mut Start,
-        counts: &Counts,
-    ) -> Result<Vec<u64>> {
-        let (mut file, message) = self.writer(number, link, start)?;
-        loop {
-            file.write_all(&message)?;
-            counts.add(number, 1);
-        }
-    }
-
-    /// Counts the bytes of each read: whole messages would be too coarse for the short time.
-    fn read(
-        &self,
-        number: usize,
-        link: Link,
-        start: &mut Start,
-        counts: &Counts,
-    ) -> Result<Vec<u64>> {
-        let (mut file, mut message) = self.reader(link, start)?;
-        loop {
-            let n = file.read(&mut message)?;
-            ensure!(n > 0, "the stream ended unexpectedly");
-            counts.add(number, n as u64);
-        }
-    }
-
-    fn write_counted(
-        &self,
-        number: usize,
-        link: Link,
-        start: &mut Start,
-        messages: usize,
-    ) -> Result<Vec<u64>> {
-        let (mut file, message) = self.writer(number, link, start)?;
-        for _ in 0..messages {
-            file.write_all(&message)?;
-        }
-        Ok(Vec::new())
-    }
-
-    /// The number of bytes from each writer.
-    fn count_per_writer(&self, link: Link, start: &mut Start) -> Result<Vec<u64>> {
-        let (mut file, mut message) = self.reader(link, start)?;
-        let mut sums = vec![0; self.sharing.writers];
-        loop {
-            let n = file.read(&mut message)?;
-            if n == 0 {
-                return Ok(sums);
+        let (users, links) = (self.users(), links(self.users())?);
+        Group::start(users, links, PROCESS_TIMEOUT, |number, mut links, start| {
+            let own = links.swap_remove(number);
+            // The ends of the other processes would hide the end of the stream.
+            drop(links);
+            let add = |some| count(counts, number).fetch_add(some, Ordering::Relaxed);
+            if number < self.writers {
+                let mut file = self.enter(own.sender()?.file(), start)?;
+                let message = vec![number as u8; self.setup.size];
+                for _ in 0..checked.unwrap_or(usize::MAX) {
+                    file.write_all(&message)?;
+                    add(1);
+                }
+                return Ok(Vec::new());
             }
-            for &byte in &message[..n] {
-                let sum = sums.get_mut(usize::from(byte));
-                *sum.with_context(|| format!("a byte {byte} arrived that no writer wrote"))? += 1;
+            let mut file = self.enter(own.receiver()?.file(), start)?;
+            let mut message = vec![0; self.setup.size];
+            let mut sums = vec![0; self.writers];
+            loop {
+                // Bytes: whole messages would be too coarse for the short time.
+                let n = file.read(&mut message)?;
+                if n == 0 {
+                    return Ok(sums);
+                }
+                add(n as u64);
+                if checked.is_some() {
+                    count_per_writer(&message[..n], &mut sums)?;
+                }
             }
-        }
+        })
     }
 
-    /// The file of a writer that has started, and its message.
-    fn writer(&self, number: usize, link: Link, start: &mut Start) -> Result<(File, Vec<u8>)> {
-        let file = file(link.sender()?.file())?;
-        let message = vec![number as u8; self.setup.size];
+    /// The file of a process that has started.
+    fn enter(&self, file: Option<BorrowedFd<'_>>, start: &mut Start) -> Result<File> {
+        let file = existing(file)?.try_clone_to_owned()?;
         self.setup.confinement.enter_any_cpu()?;
         start.wait()?;
-        Ok((file, message))
-    }
-
-    /// The file of a reader that has started, and its buffer.
-    fn reader(&self, link: Link, start: &mut Start) -> Result<(File, Vec<u8>)> {
-        let file = file(link.receiver()?.file())?;
-        let message = vec![0; self.setup.size];
-        self.setup.confinement.enter_any_cpu()?;
-        start.wait()?;
-        Ok((file, message))
-    }
-
-    /// The count of each process.
-    fn snapshot(&self, counts: &Counts) -> Vec<u64> {
-        (0..self.users()).map(|number| counts.get(number)).collect()
+        Ok(file.into())
     }
 }
 
-fn file(file: Option<BorrowedFd<'_>>) -> Result<File> {
-    let file = file.context("contention needs a mechanism with a file")?;
-    Ok(file.try_clone_to_owned()?.into())
+fn count(counts: &SharedWords, number: usize) -> &AtomicU64 {
+    &counts.words()[number * SharedWords::PER_LINE]
+}
+
+fn count_per_writer(bytes: &[u8], sums: &mut [u64]) -> Result<()> {
+    for &byte in bytes {
+        let sum = sums.get_mut(usize::from(byte));
+        *sum.with_context(|| format!("a byte {byte} arrived that no writer wrote"))? += 1;
+    }
+    Ok(())
 }
 
 /// None with a single writer. A writer without any message counts as if it had one.
 fn imbalance(written: &[u64]) -> Option<f64> {
     let (most, least) = (written.iter().max()?, written.iter().min()?);
     (written.len() > 1).then(|| *most as f64 / (*least).max(1) as f64)
-}
-
-/// The messages of a writer, or the bytes of a reader, each in its own cache line.
-struct Counts(SharedWords);
-
-impl Counts {
-    fn add(&self, number: usize, count: u64) {
-        let word = &self.0.words()[number * SharedWords::PER_LINE];
-        word.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn get(&self, number: usize) -> u64 {
-        let word = &self.0.words()[number * SharedWords::PER_LINE];
-        word.load(Ordering::Relaxed)
-    }
 }
 
 #[cfg(test)]
@@ -308,18 +216,19 @@ mod tests {
     #[test]
     fn several_processes_share_a_pipe_without_loss() {
         let _serial = serial();
-        for sharing in [sharing(3, 1), sharing(1, 2), sharing(2, 2)] {
+        for (writers, readers) in [(3, 1), (1, 2), (2, 2)] {
             let contention = Contention {
                 setup: setup(pipe::mechanism(), 1000),
-                sharing,
+                writers,
+                readers,
                 duration: Duration::from_millis(60),
             };
             contention.check().unwrap();
             let measurement = contention.measure().unwrap();
-            assert!(measurement.bytes > 0, "{sharing:?}");
-            assert_eq!(measurement.imbalance.is_some(), sharing.writers > 1);
-            assert!(measurement.context_switches.is_some());
-            assert!(measurement.cpu_ns > 0, "{sharing:?}");
+            assert!(measurement.bytes > 0 && measurement.cpu_ns > 0);
+            let figures: Vec<_> = measurement.figures.iter().map(|(name, _)| *name).collect();
+            let expected = [SWITCHES_PER_MESSAGE, IMBALANCE];
+            assert_eq!(figures, expected[..1 + usize::from(writers > 1)]);
         }
     }
 

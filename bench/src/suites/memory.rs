@@ -14,10 +14,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sluice_testkit::units;
 use sluice_testkit::workers::{Pair, Side, Start};
 
-use super::Plan;
+use super::plan::{Plan, title};
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Link, Task, Workload};
+use crate::mechanisms::{Link, Workload};
 
 const SIZE: usize = 64;
 /// Channels of a round. The kernel charges a cgroup in advance, by up to this for each processor, which is much for a few channels
@@ -29,39 +29,25 @@ const MANY: usize = 256;
 const LARGE: u64 = 64 << 10;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let placement = plan.one_placement();
-    let task = Task {
-        size: SIZE,
-        placement,
-        workload: Workload::Many,
+    let task = plan.task(SIZE, Workload::Many);
+    let top = plan.cgroup.as_ref().and_then(|own| own.path().parent());
+    let case = match top.filter(|top| usage(top).is_ok()) {
+        Some(top) => {
+            let title = title(&task, "");
+            plan.case("memory", title, Metric::Memory, task, |setup| Memory {
+                setup,
+                top: top.to_owned(),
+                channels: Cell::new(FEW),
+            })?
+        }
+        None => {
+            let title = units::size(SIZE);
+            let reason =
+                "the memory controller of cgroup v2 is not available; run as root, or in the VM";
+            plan.skipped_case("memory", title, Metric::Memory, task, reason)
+        }
     };
-    let top = plan
-        .cgroup
-        .as_ref()
-        .and_then(|cgroup| cgroup.path().parent());
-    let Some(top) = top.filter(|top| usage(top).is_ok()) else {
-        return Ok(vec![without_cgroup(plan, task)]);
-    };
-    let title = format!("{} {}", units::size(SIZE), placement.name());
-    Ok(vec![plan.case(
-        "memory",
-        title,
-        Metric::Memory,
-        task,
-        |setup| Memory::new(setup, top.to_owned()),
-    )?])
-}
-
-fn without_cgroup(plan: &Plan, task: Task) -> Case {
-    let reason = "the memory controller of cgroup v2 is not available; run as root, or in the VM";
-    let conditions = (SIZE, task.placement);
-    plan.skipped_case(
-        "memory",
-        units::size(SIZE),
-        Metric::Memory,
-        conditions,
-        reason,
-    )
+    Ok(vec![case])
 }
 
 struct Memory {
@@ -91,14 +77,6 @@ impl Job for Memory {
 }
 
 impl Memory {
-    fn new(setup: Setup, top: PathBuf) -> Self {
-        Self {
-            setup,
-            top,
-            channels: Cell::new(FEW),
-        }
-    }
-
     /// Of so many channels; at least what can be told from nothing.
     fn bytes(&self, channels: usize) -> Result<u64> {
         let (with, without) = (self.growth(channels)?, self.growth(0)?);
@@ -110,30 +88,20 @@ impl Memory {
         let cgroup = self.setup.confinement.cgroup.as_ref();
         let cgroup = cgroup.context("the memory of a channel is that of a cgroup")?;
         // A cgroup for each channel is no part of it.
-        let made = match self.setup.mechanism.own_cgroups {
-            true => Some(self.links(channels)?),
-            false => None,
-        };
+        let links = || self.setup.links(channels);
+        let own_cgroups = self.setup.mechanism.own_cgroups;
+        let made = own_cgroups.then(links).transpose()?;
         let what = format!("the channels of {}", self.setup.mechanism.name);
         let growth = cgroup.spawn(&what, || {
             allow_files()?;
             let before = usage(&self.top)?;
-            let links = match made {
-                Some(links) => links,
-                None => self.links(channels)?,
-            };
+            let links = made.map_or_else(links, Ok)?;
             let pair = Pair::start(links, PROCESS_TIMEOUT, hold)?;
             let after = usage(&self.top)?;
             setup::run(pair, PROCESS_TIMEOUT)?;
             Ok(after as i64 - before as i64)
         });
         growth?.finish()
-    }
-
-    fn links(&self, count: usize) -> Result<Vec<Link>> {
-        (0..count)
-            .map(|_| self.setup.mechanism.link(SIZE))
-            .collect()
     }
 }
 
@@ -142,16 +110,14 @@ fn hold(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
     let mut message = [0x5a; SIZE];
     match side {
         Side::First => {
-            let senders = links.into_iter().map(Link::sender);
-            let mut senders = senders.collect::<Result<Vec<_>>>()?;
+            let mut senders = open(links, Link::sender)?;
             for sender in &mut senders {
                 sender.send(&message)?;
             }
             start.wait()?;
         }
         Side::Second => {
-            let receivers = links.into_iter().map(Link::receiver);
-            let mut receivers = receivers.collect::<Result<Vec<_>>>()?;
+            let mut receivers = open(links, Link::receiver)?;
             for receiver in &mut receivers {
                 let arrived = receiver.receive(&mut message)?;
                 ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
@@ -160,6 +126,10 @@ fn hold(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
         }
     }
     Ok(Vec::new())
+}
+
+fn open<End>(links: Vec<Link>, end: impl Fn(Link) -> Result<End>) -> Result<Vec<End>> {
+    links.into_iter().map(end).collect()
 }
 
 /// Each process has the files of all channels for a moment.
@@ -189,9 +159,9 @@ mod tests {
     #[test]
     fn both_ends_are_open_until_both_processes_were_told() {
         let _serial = serial();
-        let mechanism = pipe::mechanism();
-        let links = (0..3).map(|_| mechanism.link(SIZE));
-        let links = links.collect::<Result<Vec<_>>>().unwrap();
+        let links = setup::tests::setup(pipe::mechanism(), SIZE)
+            .links(3)
+            .unwrap();
         let pair = Pair::start(links, PROCESS_TIMEOUT, hold).unwrap();
         assert!(setup::run(pair, PROCESS_TIMEOUT).is_ok());
     }

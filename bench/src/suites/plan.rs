@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sluice_testkit::cgroup::{Cgroup, Tree};
+use sluice_testkit::units;
 
 use super::setup::{Confinement, Setup};
+use crate::harness::figures::Value;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
-use crate::mechanisms::{Mechanism, Task};
+use crate::mechanisms::{Mechanism, Task, Workload};
 
 /// The extent of the measurement where the options do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +25,8 @@ pub enum Scale {
     ThirdParty,
 }
 
-/// The default message sizes of a suite.
-pub struct Sizes {
-    pub quick: &'static [usize],
-    pub standard: &'static [usize],
-    pub full: &'static [usize],
-    pub third_party: &'static [usize],
-}
+/// The default message sizes of a suite, in the order of the scales.
+pub type Sizes = [&'static [usize]; 4];
 
 pub struct Plan {
     pub scale: Scale,
@@ -84,16 +81,11 @@ impl Plan {
 
     /// The mechanisms that support this task, and why the others do not.
     pub fn setups(&self, task: &Task) -> Result<(Vec<Setup>, Vec<Skipped>)> {
-        let confinement = self.confinement(task.placement)?;
         let mut skipped = self.unavailable.clone();
         let mut setups = Vec::new();
         for mechanism in &self.mechanisms {
             match mechanism.unsupported_reason(task) {
-                None => setups.push(Setup {
-                    mechanism: Rc::clone(mechanism),
-                    confinement: confinement.clone(),
-                    size: task.size,
-                }),
+                None => setups.push(self.setup(Rc::clone(mechanism), task)?),
                 Some(reason) => skipped.push(Skipped {
                     label: mechanism.label.clone(),
                     ..Skipped::unavailable(mechanism.name, reason)
@@ -103,22 +95,28 @@ impl Plan {
         Ok((setups, skipped))
     }
 
-    /// A case of this suite that no mechanism can be measured in, for this reason.
+    pub fn setup(&self, mechanism: Rc<Mechanism>, task: &Task) -> Result<Setup> {
+        Ok(Setup {
+            mechanism,
+            confinement: self.confinement(task.placement)?,
+            size: task.size,
+        })
+    }
+
+    /// A case that no mechanism can be measured in, for this reason.
     pub fn skipped_case(
         &self,
         suite: &'static str,
         title: String,
         metric: Metric,
-        (size, placement): (usize, Placement),
+        task: Task,
         reason: &str,
     ) -> Case {
-        let names = self.names().into_iter();
+        let skip = |name| Skipped::unavailable(name, reason);
         Case {
-            size: Some(size),
-            skipped: names
-                .map(|name| Skipped::unavailable(name, reason))
-                .collect(),
-            ..Case::new(suite, title, placement, metric)
+            size: Some(task.size),
+            skipped: self.names().into_iter().map(skip).collect(),
+            ..Case::new(suite, title, task.placement, metric)
         }
     }
 
@@ -135,23 +133,32 @@ impl Plan {
     }
 
     pub fn sizes_or(&self, default: &Sizes) -> Vec<usize> {
-        match (self.sizes.is_empty(), self.scale) {
-            (false, _) => self.sizes.as_slice(),
-            (true, Scale::Quick) => default.quick,
-            (true, Scale::Standard) => default.standard,
-            (true, Scale::Full) => default.full,
-            (true, Scale::ThirdParty) => default.third_party,
+        match self.sizes.is_empty() {
+            true => default[self.scale as usize].to_vec(),
+            false => self.sizes.clone(),
         }
-        .to_vec()
     }
 
     /// Every size in every placement.
-    pub fn conditions(&self, default: &Sizes) -> impl Iterator<Item = (usize, Placement)> {
+    pub fn tasks(&self, default: &Sizes, workload: Workload) -> impl Iterator<Item = Task> {
         let sizes = self.sizes_or(default).into_iter();
-        sizes.flat_map(|size| {
+        sizes.flat_map(move |size| {
             let placements = self.placements.iter();
-            placements.map(move |&placement| (size, placement))
+            placements.map(move |&placement| Task {
+                size,
+                placement,
+                workload,
+            })
         })
+    }
+
+    /// In the only placement of a suite.
+    pub fn task(&self, size: usize, workload: Workload) -> Task {
+        Task {
+            size,
+            placement: self.one_placement(),
+            workload,
+        }
     }
 
     /// For suites with one placement: two processors, unless only one was selected.
@@ -173,6 +180,24 @@ impl Plan {
             cgroup: self.cgroup.clone(),
             cpus,
         })
+    }
+}
+
+impl Case {
+    /// A condition of all subjects.
+    pub fn axis(mut self, name: &str, value: impl Into<Value> + Copy) -> Self {
+        let subjects = self.subjects.into_iter();
+        self.subjects = subjects.map(|one| one.axis(name, value)).collect();
+        self
+    }
+}
+
+/// The size, a further condition unless it is empty, and the placement.
+pub fn title(task: &Task, condition: &str) -> String {
+    let (size, placement) = (units::size(task.size), task.placement.name());
+    match condition {
+        "" => format!("{size} {placement}"),
+        _ => format!("{size} {condition} {placement}"),
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Result;
 use sluice_testkit::clock;
 
-use super::Plan;
+use super::plan::Plan;
 use super::rtt::RoundTrip;
 use super::setup::{Confinement, Setup};
-use crate::harness::class::{Class, Probe};
+use crate::harness::class::Class;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::Job;
 use crate::mechanisms::cacheline_pingpong;
@@ -23,11 +23,11 @@ pub struct CachelineProbe(Option<RoundTrip>);
 
 impl CachelineProbe {
     pub fn new(plan: &Plan) -> Result<Self> {
-        let cgroup = plan.cgroup.clone();
         let cpus = match plan.emulated {
             true => None,
             false => Placement::TwoCpus.cpus()?,
         };
+        let cgroup = plan.cgroup.clone();
         let setup = cpus.map(|cpus| Setup {
             mechanism: Rc::new(cacheline_pingpong::mechanism(false)),
             confinement: Confinement { cgroup, cpus },
@@ -35,11 +35,9 @@ impl CachelineProbe {
         });
         Ok(Self(setup.map(|setup| RoundTrip::new(setup, DURATION))))
     }
-}
 
-impl Probe for CachelineProbe {
     /// The fastest round trip counts: load on the machine only adds to it.
-    fn class(&self) -> Result<Option<Class>> {
+    pub fn class(&self) -> Result<Option<Class>> {
         let Some(round_trip) = &self.0 else {
             return Ok(None);
         };

@@ -5,22 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::units;
 use sluice_testkit::workers::{Pair, Side, Start};
 
-use super::Plan;
-use super::plan::Sizes;
+use super::plan::{Plan, Sizes, title};
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Link, Task, Workload};
+use crate::mechanisms::{Link, Workload};
 
-pub const SIZES: Sizes = Sizes {
-    quick: &[1],
-    standard: &[64],
-    full: &[1, 64, 256, 1024, 4096],
-    third_party: &[1, 8, 64],
-};
+pub const SIZES: Sizes = [&[1], &[64], &[1, 64, 256, 1024, 4096], &[1, 8, 64]];
 /// Not counted: caches, branch predictors and adaptive parts of the kernel warm up first.
 const WARM_UP: usize = 200;
 /// Bounds the memory for the samples of a spinning pair.
@@ -29,23 +21,16 @@ pub const MAX_SAMPLES: usize = 200_000;
 const CHECKED: usize = 256;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    plan.conditions(&SIZES)
-        .map(|(size, placement)| case(plan, size, placement))
-        .collect()
-}
-
-fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
-    let title = format!("{} {}", units::size(size), placement.name());
-    let task = Task {
-        size,
-        placement,
-        workload: Workload::RequestReply,
+    let tasks = plan.tasks(&SIZES, Workload::RequestReply);
+    let case = |task| {
+        plan.case("rtt", title(&task, ""), Metric::Latency, task, |setup| {
+            RoundTrip::new(setup, plan.duration)
+        })
     };
-    plan.case("rtt", title, Metric::Latency, task, |setup| {
-        RoundTrip::new(setup, plan.duration)
-    })
+    tasks.map(case).collect()
 }
 
+#[derive(Clone)]
 pub struct RoundTrip {
     setup: Setup,
     /// The run ends at this number of samples or after this time, whichever is first.
@@ -55,11 +40,23 @@ pub struct RoundTrip {
 
 impl Job for RoundTrip {
     fn check(&self) -> Result<()> {
-        self.run(CHECKED, PROCESS_TIMEOUT).map(drop)
+        let checked = Self {
+            max_samples: CHECKED,
+            duration: PROCESS_TIMEOUT,
+            ..self.clone()
+        };
+        checked.measure().map(drop)
     }
 
     fn measure(&self) -> Result<Measurement> {
-        self.run(self.max_samples, self.duration)
+        let link = || self.setup.mechanism.link(self.setup.size);
+        let links = [link()?, link()?];
+        let pair = Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {
+            Side::First => self.request(links, start),
+            Side::Second => self.reply(links, start),
+        })?;
+        let [requester, replier] = setup::run(pair, self.duration + PROCESS_TIMEOUT)?;
+        measurement(requester, &replier, self.setup.size)
     }
 }
 
@@ -83,36 +80,14 @@ impl RoundTrip {
         }
     }
 
-    fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
-        let pair = self.start(max, duration)?;
-        let [requester, replier] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
-        measurement(requester, &replier, self.setup.size)
-    }
-
-    fn start(&self, max: usize, duration: Duration) -> Result<Pair> {
-        let link = || self.setup.mechanism.link(self.setup.size);
-        let links = [link()?, link()?];
-        Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {
-            Side::First => self.request(links, start, max, duration),
-            Side::Second => self.reply(links, start),
-        })
-    }
-
     /// Returns the elapsed time, the processor time, and all samples.
-    fn request(
-        &self,
-        links: Links,
-        start: &mut Start,
-        max: usize,
-        duration: Duration,
-    ) -> Result<Vec<u64>> {
-        let [forward, backward] = links;
+    fn request(&self, [forward, backward]: Links, start: &mut Start) -> Result<Vec<u64>> {
         let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
         self.setup.enter(Side::First)?;
         start.wait()?;
 
-        let mut sent = vec![0; self.setup.size];
-        let mut message = vec![0; self.setup.size];
+        let size = self.setup.size;
+        let (mut sent, mut message) = (vec![0; size], vec![0; size]);
         // Begin and end of a round trip, without filling the message and comparing it.
         let mut round_trip = |number: usize| {
             pattern(&mut sent, number);
@@ -120,10 +95,7 @@ impl RoundTrip {
             sender.send(&sent)?;
             let length = receiver.receive(&mut message)?;
             let ended = clock::now_ns();
-            ensure!(
-                length == self.setup.size,
-                "the peer ended during a round trip"
-            );
+            ensure!(length == size, "the peer ended during a round trip");
             ensure!(message == sent, "message {number} came back changed");
             Ok((began, ended))
         };
@@ -131,11 +103,11 @@ impl RoundTrip {
             round_trip(number)?;
         }
 
-        let mut samples = Vec::with_capacity(max);
+        let mut samples = Vec::with_capacity(self.max_samples);
         let (begin, cpu) = (clock::now_ns(), clock::cpu_ns());
-        let end = begin + duration.as_nanos() as u64;
+        let end = begin + self.duration.as_nanos() as u64;
         let mut now = begin;
-        while samples.len() < max && now < end {
+        while samples.len() < self.max_samples && now < end {
             let (began, ended) = round_trip(samples.len())?;
             samples.push(ended - began);
             now = ended;
@@ -144,8 +116,7 @@ impl RoundTrip {
     }
 
     /// Returns the processor time.
-    fn reply(&self, links: Links, start: &mut Start) -> Result<Vec<u64>> {
-        let [forward, backward] = links;
+    fn reply(&self, [forward, backward]: Links, start: &mut Start) -> Result<Vec<u64>> {
         let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
         self.setup.enter(Side::Second)?;
         start.wait()?;
@@ -195,17 +166,12 @@ mod tests {
     #[test]
     fn round_trips_over_a_pipe_are_all_kept() {
         let _serial = serial();
-        let case = case(&plan(), 64, Placement::SameCpu).unwrap();
-        let measurement = case.subjects[0].job.measure().unwrap();
+        let cases = cases(&plan()).unwrap();
+        let measurement = cases[0].subjects[0].job.measure().unwrap();
         assert!(measurement.samples.len() > 10);
         assert!(measurement.samples.iter().sum::<u64>() <= measurement.elapsed_ns);
         assert_eq!(measurement.bytes, measurement.messages * 64);
-    }
-
-    #[test]
-    fn unavailable_and_unsupported_mechanisms_are_named() {
-        let case = case(&plan(), 64, Placement::SameCpu).unwrap();
-        let skipped: Vec<_> = case.skipped.iter().map(|skip| skip.mechanism).collect();
+        let skipped: Vec<_> = cases[0].skipped.iter().map(|skip| skip.mechanism).collect();
         assert_eq!(skipped, ["sluice-pipe", "cacheline"]);
     }
 }

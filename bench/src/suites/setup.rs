@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two processes of a measurement: their mechanism, their processors, and their cgroup.
 
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::interrupt;
 use sluice_testkit::workers::{Pair, Side, Start};
@@ -31,34 +32,43 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Starts a sender and a receiver over a new link.
+    /// Starts a sender and a receiver over a new link. Each opens its end, moves to its processor, and then begins with its role.
     pub fn pair(
         &self,
         sender: impl Role<dyn Sender>,
         receiver: impl Role<dyn Receiver>,
     ) -> Result<Pair> {
-        self.pair_over(self.mechanism.link(self.size)?, sender, receiver)
+        let link = self.mechanism.link(self.size)?;
+        Pair::start(
+            link,
+            PROCESS_TIMEOUT,
+            |side, link: Link, start| match side {
+                Side::First => {
+                    let end = link.sender()?;
+                    self.enter(side)?;
+                    sender(end, start)
+                }
+                Side::Second => {
+                    let end = link.receiver()?;
+                    self.enter(side)?;
+                    receiver(end, start)
+                }
+            },
+        )
     }
 
-    /// Each process opens its end, moves to its processor, and then begins with its role.
-    pub fn pair_over(
+    /// Runs a sender and a receiver over a new link to their end. Returns the numbers of both.
+    pub fn run(
         &self,
-        link: Link,
+        limit: Duration,
         sender: impl Role<dyn Sender>,
         receiver: impl Role<dyn Receiver>,
-    ) -> Result<Pair> {
-        Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => {
-                let end = link.sender()?;
-                self.enter(side)?;
-                sender(end, start)
-            }
-            Side::Second => {
-                let end = link.receiver()?;
-                self.enter(side)?;
-                receiver(end, start)
-            }
-        })
+    ) -> Result<[Vec<u64>; 2]> {
+        run(self.pair(sender, receiver)?, limit)
+    }
+
+    pub fn links(&self, count: usize) -> Result<Vec<Link>> {
+        (0..count).map(|_| self.mechanism.link(self.size)).collect()
     }
 
     /// Called in a process once its end is open, and with it the threads of a library have started.
@@ -89,6 +99,11 @@ pub fn interruptible_sleep(duration: Duration) -> Result<()> {
     }
 }
 
+/// The file of an end, for suites that use it.
+pub fn existing(file: Option<BorrowedFd<'_>>) -> Result<BorrowedFd<'_>> {
+    file.context("this suite needs a mechanism with a file")
+}
+
 /// The cgroup and the processors of a pair of processes.
 #[derive(Clone)]
 pub struct Confinement {
@@ -99,27 +114,19 @@ pub struct Confinement {
 impl Confinement {
     pub fn enter(&self, side: Side) -> Result<()> {
         self.enter_cgroup()?;
-        pinning::pin(self.cpu(side))
+        pinning::pin(self.cpus[side as usize])
     }
 
     /// Other threads of this process, those of a library, are placed by the scheduler.
     pub fn enter_with_this_thread(&self, side: Side) -> Result<()> {
         self.enter_cgroup()?;
-        pinning::pin_thread(self.cpu(side))
+        pinning::pin_thread(self.cpus[side as usize])
     }
 
     /// For processes outside a pair: the scheduler chooses between both processors.
     pub fn enter_any_cpu(&self) -> Result<()> {
         self.enter_cgroup()?;
         pinning::confine(&self.cpus)
-    }
-
-    fn cpu(&self, side: Side) -> usize {
-        let [first, second] = self.cpus;
-        match side {
-            Side::First => first,
-            Side::Second => second,
-        }
     }
 
     fn enter_cgroup(&self) -> Result<()> {
@@ -130,7 +137,7 @@ impl Confinement {
 #[cfg(test)]
 pub mod tests {
     use nix::sched::{CpuSet, sched_getaffinity};
-    use nix::unistd::{Pid, gettid};
+    use nix::unistd::Pid;
     use sluice_testkit::workers::serial;
 
     use super::*;
@@ -150,32 +157,27 @@ pub mod tests {
         }
     }
 
-    /// The number of processors of the calling thread and of another one in a process that entered its setup.
+    /// The number of processors of the calling thread.
+    fn count_cpus() -> u64 {
+        let set = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let cpus = (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap());
+        cpus.count() as u64
+    }
+
+    /// The number of processors of two threads of a process, of which the first one entered its setup.
     fn processors(own_threads: bool) -> Vec<u64> {
         let mechanism = Mechanism {
             own_threads,
             ..pipe::mechanism()
         };
-        let count = |thread: Pid| {
-            let set = sched_getaffinity(thread).unwrap();
-            let cpus = (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap());
-            cpus.count() as u64
-        };
         let setup = setup(mechanism, 1);
         let role = |_, (): (), start: &mut Start| {
             let (tell, told) = std::sync::mpsc::channel();
-            let (end, ended) = std::sync::mpsc::channel::<()>();
-            let other = std::thread::spawn(move || {
-                tell.send(gettid()).unwrap();
-                let _ = ended.recv();
-            });
-            let thread = told.recv()?;
+            let other = std::thread::spawn(move || told.recv().map(|()| count_cpus()));
             setup.enter(Side::First)?;
             start.wait()?;
-            let counts = vec![count(Pid::from_raw(0)), count(thread)];
-            drop(end);
-            let _ = other.join();
-            Ok(counts)
+            tell.send(())?;
+            Ok(vec![count_cpus(), other.join().unwrap()?])
         };
         let pair = Pair::start((), PROCESS_TIMEOUT, role).unwrap();
         let [first, _] = run(pair, PROCESS_TIMEOUT).unwrap();
@@ -187,10 +189,8 @@ pub mod tests {
         let _serial = serial();
         assert_eq!(processors(false), [1, 1]);
         if Placement::TwoCpus.cpus().unwrap().is_some() {
-            let [own, other] = processors(true)[..] else {
-                panic!("two threads were asked");
-            };
-            assert!(own == 1 && other > 1, "{own} and {other} processors");
+            let both = processors(true);
+            assert!(both[0] == 1 && both[1] > 1, "{both:?}");
         }
     }
 }

@@ -4,68 +4,31 @@
 //! that are written and read in place: beside the touched ones, this shows from which size on the two copies matter.
 
 use anyhow::Result;
-use sluice_testkit::units;
 
-use super::Plan;
-use super::plan::Sizes;
+use super::plan::{Plan, Sizes, title};
 use super::stream::{Data, Length, Stream};
-use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric};
-use crate::mechanisms::{Task, Workload};
+use crate::mechanisms::Workload;
 
-const SIZES: Sizes = Sizes {
-    quick: &[64, 65_536],
-    standard: &[8, 64, 512, 4096, 32_768, 262_144, 1_048_576],
-    full: &[8, 64, 512, 4096, 32_768, 262_144, 1_048_576],
-    third_party: &[8, 64, 512, 4096, 32_768, 262_144, 1_048_576],
-};
+const ALL: &[usize] = &[8, 64, 512, 4096, 32_768, 262_144, 1_048_576];
+const SIZES: Sizes = [&[64, 65_536], ALL, ALL, ALL];
+const WAYS: [(&str, Data, Workload); 3] = [
+    ("untouched", Data::Untouched, Workload::Stream),
+    ("touched", Data::Touched, Workload::Stream),
+    ("in place", Data::InPlace, Workload::InPlace),
+];
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let placement = plan.one_placement();
     let sizes = plan.sizes_or(&SIZES).into_iter();
-    sizes
-        .flat_map(|size| [Data::Untouched, Data::Touched, Data::InPlace].map(|data| (size, data)))
-        .map(|(size, data)| case(plan, size, placement, data))
-        .collect()
-}
-
-fn case(plan: &Plan, size: usize, placement: Placement, data: Data) -> Result<Case> {
-    let what = match data {
-        Data::Untouched => "untouched",
-        Data::Touched => "touched",
-        Data::InPlace => "in place",
+    let conditions = sizes.flat_map(|size| WAYS.map(|way| (size, way)));
+    let case = |(size, (way, data, workload))| {
+        let task = plan.task(size, workload);
+        let title = title(&task, way);
+        let case = plan.case("sizes", title, Metric::Rate, task, |setup| Stream {
+            data,
+            ..Stream::new(setup, Length::For(plan.duration))
+        })?;
+        Ok(case.axis("data", way))
     };
-    let title = format!("{} {what} {}", units::size(size), placement.name());
-    let task = Task {
-        size,
-        placement,
-        workload: match data {
-            Data::InPlace => Workload::InPlace,
-            Data::Untouched | Data::Touched => Workload::Stream,
-        },
-    };
-    let length = Length::For(plan.duration);
-    plan.case("sizes", title, Metric::Rate, task, |setup| Stream {
-        data,
-        ..Stream::new(setup, length)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::plan::tests::plan;
-
-    #[test]
-    fn each_size_is_measured_in_each_way() {
-        let mut plan = plan();
-        plan.sizes = vec![64];
-        let titles: Vec<_> = cases(&plan)
-            .unwrap()
-            .into_iter()
-            .map(|case| case.title)
-            .collect();
-        let ways = ["untouched", "touched", "in place"];
-        assert_eq!(titles, ways.map(|way| format!("64 B {way} same-cpu")));
-    }
+    conditions.map(case).collect()
 }

@@ -3,10 +3,9 @@
 //! of the time is that of the two tars, which `no-pipe` measures.
 
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,12 +16,11 @@ use sluice_testkit::clock;
 use sluice_testkit::units::megabytes;
 use sluice_testkit::workers::Start;
 
-use super::plan::subject;
-use super::setup::{self, Setup};
-use super::{Plan, Scale};
-use crate::harness::pinning::Placement;
+use super::plan::{Plan, Scale, subject};
+use super::setup::{Setup, existing};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Receiver, Sender, Task, Workload, no_ipc};
+use crate::mechanisms::temp_paths::Directory;
+use crate::mechanisms::{Task, Workload, no_ipc};
 
 /// The size of the writes of tar.
 const TAR_RECORD: usize = 10_240;
@@ -38,116 +36,74 @@ fn tree(plan: &Plan) -> &'static Path {
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let placement = plan.one_placement();
+    let task = plan.task(TAR_RECORD, Workload::File);
     let tree = tree(plan);
-    Ok(vec![match tree.is_dir() {
-        true => case(plan, placement, Rc::new(Staged::new(tree)?))?,
-        false => not_here(plan, placement, tree),
-    }])
-}
-
-fn not_here(plan: &Plan, placement: Placement, tree: &Path) -> Case {
-    let reason = format!("there is no {}; install linux-libc-dev", tree.display());
-    let title = format!("a tree of files {}", placement.name());
-    Case {
-        size: None,
-        ..plan.skipped_case(
-            "tar",
-            title,
-            Metric::Latency,
-            (TAR_RECORD, placement),
-            &reason,
-        )
-    }
-}
-
-fn case(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Case> {
-    let (size, files) = (megabytes(staged.bytes), staged.files);
-    let title = format!("{size} in {files} files {}", placement.name());
-    let task = Task {
-        size: TAR_RECORD,
-        placement,
-        workload: Workload::File,
+    let mut case = match tree.is_dir() {
+        true => case(plan, task, Rc::new(Staged::new(tree)?))?,
+        false => {
+            let title = format!("a tree of files {}", task.placement.name());
+            let reason = format!("there is no {}; install linux-libc-dev", tree.display());
+            plan.skipped_case("tar", title, Metric::Latency, task, &reason)
+        }
     };
+    case.size = None;
+    Ok(vec![case])
+}
+
+fn case(plan: &Plan, task: Task, staged: Rc<Staged>) -> Result<Case> {
+    let (size, files) = (megabytes(staged.bytes), staged.files);
+    let title = format!("{size} in {files} files {}", task.placement.name());
     let job = |setup| Tar {
         setup,
         staged: Rc::clone(&staged),
     };
     let mut case = plan.case("tar", title, Metric::Latency, task, job)?;
-    case.size = None;
-    let no_ipc = Rc::new(no_ipc::mechanism(staged.archive(), staged.other_archive()));
-    let setup = Setup {
-        mechanism: Rc::clone(&no_ipc),
-        confinement: plan.confinement(placement)?,
-        size: TAR_RECORD,
-    };
+    let [archive, other] = [ARCHIVE, OTHER].map(|name| staged.path(name));
+    let no_ipc = Rc::new(no_ipc::mechanism(archive, other));
+    let setup = plan.setup(Rc::clone(&no_ipc), &task)?;
     case.subjects.push(subject(&no_ipc, job(setup)));
     Ok(case)
 }
 
+const TREE: &str = "tree";
+const COPY: &str = "copy";
+/// An archive of the tree, created before the measurement.
+const ARCHIVE: &str = "archive.tar";
+/// The output of a tar that runs next to an independent one.
+const OTHER: &str = "other.tar";
+
 /// A copy of the tree in memory, so that the disk is not measured.
 struct Staged {
-    directory: PathBuf,
+    directory: Directory,
     files: u64,
     bytes: u64,
 }
 
 impl Staged {
     fn new(source: &Path) -> Result<Self> {
-        let directory = PathBuf::from(format!("/dev/shm/sluice-bench-{}", std::process::id()));
         let mut staged = Self {
-            directory,
+            directory: Directory::new(Path::new("/dev/shm"))?,
             files: 0,
             bytes: 0,
         };
-        fs::create_dir(&staged.directory)
-            .with_context(|| format!("cannot create {}", staged.directory.display()))?;
-        run(Command::new("cp").arg("-rL").arg(source).arg(staged.tree()))?;
-        run(Command::new("tar")
-            .arg("-cf")
-            .arg(staged.archive())
-            .arg("-C")
-            .arg(staged.tree())
-            .arg("."))?;
-        (staged.files, staged.bytes) = count(&staged.tree())?;
+        let [tree, archive] = [TREE, ARCHIVE].map(|name| staged.path(name));
+        run(Command::new("cp").arg("-rL").arg(source).arg(&tree))?;
+        let mut tar = Command::new("tar");
+        run(tar.current_dir(&tree).arg("-cf").arg(archive).arg("."))?;
+        (staged.files, staged.bytes) = count(&tree)?;
         Ok(staged)
     }
 
-    fn tree(&self) -> PathBuf {
-        self.directory.join("tree")
-    }
-
-    fn copy(&self) -> PathBuf {
-        self.directory.join("copy")
-    }
-
-    /// An archive of the tree, created before the measurement.
-    fn archive(&self) -> PathBuf {
-        self.directory.join("archive.tar")
-    }
-
-    /// The output of a tar that runs next to an independent one.
-    fn other_archive(&self) -> PathBuf {
-        self.directory.join("other.tar")
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.0.join(name)
     }
 
     fn reset(&self) -> Result<()> {
-        let copy = self.copy();
+        let copy = self.path(COPY);
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
         }
         fs::create_dir(&copy).with_context(|| format!("cannot create {}", copy.display()))
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.directory) {
-            eprintln!(
-                "cannot remove {}: {error}; remove it manually",
-                self.directory.display()
-            );
-        }
     }
 }
 
@@ -172,22 +128,31 @@ struct Tar {
 impl Job for Tar {
     fn check(&self) -> Result<()> {
         self.measure()?;
-        run(Command::new("diff")
-            .arg("-r")
-            .arg(self.staged.tree())
-            .arg(self.staged.copy()))
-        .context("the unpacked tree differs from the packed one")
+        let mut diff = Command::new("diff");
+        diff.arg("-r")
+            .args([TREE, COPY].map(|name| self.staged.path(name)));
+        run(&mut diff).context("the unpacked tree differs from the packed one")
     }
 
     fn measure(&self) -> Result<Measurement> {
         self.staged.reset()?;
-        let pair = self.setup.pair(
-            |sender, start| self.pack(sender, start),
-            |receiver, start| self.unpack(receiver, start),
+        let [packed, unpacked] = self.setup.run(
+            LIMIT,
+            |sender, start| {
+                let mut tar = self.tar("-cf", TREE);
+                tar.arg(".")
+                    .stdout(existing(sender.file())?.try_clone_to_owned()?);
+                drop(sender);
+                timed(&mut tar, start)
+            },
+            |receiver, start| {
+                let mut tar = self.tar("-xf", COPY);
+                tar.stdin(existing(receiver.file())?.try_clone_to_owned()?);
+                drop(receiver);
+                timed(&mut tar, start)
+            },
         )?;
-        let times = setup::run(pair, LIMIT)?.concat();
-        let (begin, end) = (times.iter().min(), times.iter().max());
-        let elapsed_ns = end.zip(begin).map_or(0, |(end, begin)| end - begin);
+        let elapsed_ns = packed[1].max(unpacked[1]) - packed[0];
         Ok(Measurement {
             samples: vec![elapsed_ns],
             messages: 1,
@@ -199,35 +164,20 @@ impl Job for Tar {
 }
 
 impl Tar {
-    /// Returns the times of begin and end.
-    fn pack(&self, sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
+    fn tar(&self, mode: &str, directory: &str) -> Command {
         let mut tar = Command::new("tar");
-        tar.args(["-cf", "-", "."])
-            .current_dir(self.staged.tree())
-            .stdout(stdio(sender.file())?);
-        drop(sender);
-        start.wait()?;
-        let begin = clock::now_ns();
-        run(&mut tar)?;
-        Ok(vec![begin, clock::now_ns()])
-    }
-
-    /// Returns the time of the end.
-    fn unpack(&self, receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut tar = Command::new("tar");
-        tar.args(["-xf", "-"])
-            .current_dir(self.staged.copy())
-            .stdin(stdio(receiver.file())?);
-        drop(receiver);
-        start.wait()?;
-        run(&mut tar)?;
-        Ok(vec![clock::now_ns()])
+        tar.current_dir(self.staged.path(directory))
+            .args([mode, "-"]);
+        tar
     }
 }
 
-fn stdio(file: Option<BorrowedFd<'_>>) -> Result<Stdio> {
-    let file = file.context("tar needs a mechanism with a file")?;
-    Ok(file.try_clone_to_owned()?.into())
+/// Returns the times of begin and end.
+fn timed(tar: &mut Command, start: &mut Start) -> Result<Vec<u64>> {
+    start.wait()?;
+    let begin = clock::now_ns();
+    run(tar)?;
+    Ok(vec![begin, clock::now_ns()])
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -2,96 +2,68 @@
 //! Streaming throughput for each message size.
 
 use anyhow::Result;
-use sluice_testkit::units;
 
-use super::plan::Sizes;
-use super::setup::Setup;
+use super::plan::{Plan, Scale, Sizes, title};
 use super::stream::{Length, Stream};
-use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric};
 use crate::mechanisms::{Batching, Task, Workload};
 
-pub const SIZES: Sizes = Sizes {
-    quick: &[1024],
-    standard: &[64, 65536],
-    full: &[64, 256, 1024, 4096, 16384, 65536],
-    third_party: &[64, 1024, 4096, 65536],
-};
-
-/// Short messages, sent in batches.
-const BATCHED: Sizes = Sizes {
-    quick: &[],
-    standard: &[64],
-    full: &[64],
-    third_party: &[64],
-};
+pub const SIZES: Sizes = [
+    &[1024],
+    &[64, 65536],
+    &[64, 256, 1024, 4096, 16384, 65536],
+    &[64, 1024, 4096, 65536],
+];
+const SHORT: usize = 64;
+/// Sent in batches.
+const BATCHED: Sizes = [&[], &[SHORT], &[SHORT], &[SHORT]];
 const BATCH: usize = 32;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let wanted = |&(size, placement): &(usize, Placement)| !is_left_out(plan, size, placement);
-    let single = plan.conditions(&SIZES).filter(wanted);
-    let single = single.map(|(size, placement)| case(plan, size, placement));
-    let batched = plan.conditions(&BATCHED);
-    let batched = batched.map(|(size, placement)| batched_case(plan, size, placement));
+    let single = plan.tasks(&SIZES, Workload::Stream);
+    let single = single.filter(|task| !is_left_out(plan, task));
+    let single = single.map(|task| case(plan, task, None));
+    let batched = plan.tasks(&BATCHED, Workload::Stream);
+    let batched = batched.map(|task| batched_case(plan, task));
     single.chain(batched).collect()
 }
 
 /// To take less time, a standard run has long messages on two processors only, where there are two.
-pub(super) fn is_left_out(plan: &Plan, size: usize, placement: Placement) -> bool {
+pub(super) fn is_left_out(plan: &Plan, task: &Task) -> bool {
     plan.scale == Scale::Standard
         && plan.sizes.is_empty()
-        && placement == Placement::SameCpu
+        && task.placement == Placement::SameCpu
         && plan.placements.contains(&Placement::TwoCpus)
-        && size > SIZES.standard[0]
+        && task.size > SHORT
 }
 
-fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
-    let title = format!("{} {}", units::size(size), placement.name());
-    case_of(plan, title, size, placement, None)
+fn case(plan: &Plan, task: Task, batch: Option<usize>) -> Result<Case> {
+    let batches = batch.map(|batch| format!("in batches of {batch}"));
+    let title = title(&task, &batches.unwrap_or_default());
+    plan.case("throughput", title, Metric::Rate, task, |setup| Stream {
+        batch,
+        ..Stream::new(setup, Length::For(plan.duration))
+    })
 }
 
 /// Mechanisms with a batch interface, and their reference.
-fn batched_case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
-    let (bytes, place) = (units::size(size), placement.name());
-    let title = format!("{bytes} in batches of {BATCH} {place}");
-    let mut case = case_of(plan, title, size, placement, Some(BATCH))?;
+fn batched_case(plan: &Plan, task: Task) -> Result<Case> {
+    let mut case = case(plan, task, Some(BATCH))?.axis("batch", BATCH);
     let batching = |name: &str| {
-        let all = plan.mechanisms.iter();
-        all.filter(|one| one.name == name)
-            .find_map(|one| one.batching)
+        let mut same = plan.mechanisms.iter().filter(|one| one.name == name);
+        same.find_map(|one| one.batching)
     };
     case.skipped
         .retain(|skip| batching(skip.mechanism).is_some());
     case.subjects
         .retain(|subject| batching(subject.mechanism).is_some());
     for subject in &mut case.subjects {
-        subject.batch = Some(BATCH);
         if batching(subject.mechanism) == Some(Batching::OneByOne) {
             subject.label += ", one by one";
         }
     }
     Ok(case)
-}
-
-fn case_of(
-    plan: &Plan,
-    title: String,
-    size: usize,
-    placement: Placement,
-    batch: Option<usize>,
-) -> Result<Case> {
-    let task = Task {
-        size,
-        placement,
-        workload: Workload::Stream,
-    };
-    let length = Length::For(plan.duration);
-    let job = |setup: Setup| Stream {
-        batch,
-        ..Stream::new(setup, length)
-    };
-    plan.case("throughput", title, Metric::Rate, task, job)
 }
 
 #[cfg(test)]
@@ -104,40 +76,18 @@ mod tests {
     use crate::suites::plan::tests::plan;
 
     #[test]
-    fn a_standard_run_has_long_messages_on_two_processors() {
-        let mut plan = plan();
-        plan.placements = vec![Placement::SameCpu, Placement::TwoCpus];
-        let titles = |plan: &Plan| -> Vec<_> {
-            let conditions = plan.conditions(&SIZES);
-            conditions
-                .filter(|&(size, placement)| !is_left_out(plan, size, placement))
-                .map(|(size, placement)| format!("{size} {}", placement.name()))
-                .collect()
-        };
-        assert_eq!(
-            titles(&plan),
-            ["64 same-cpu", "64 two-cpus", "65536 two-cpus"]
-        );
-        plan.placements.pop();
-        assert_eq!(titles(&plan), ["64 same-cpu", "65536 same-cpu"]);
-        plan.sizes = vec![65536];
-        assert_eq!(titles(&plan), ["65536 same-cpu"]);
-    }
-
-    #[test]
     fn batches_are_measured_with_a_batch_interface_and_the_reference() {
         let mut plan = plan();
         let rings = [Variant::NeverSpins, Variant::AlwaysSpins];
         plan.mechanisms
             .extend(rings.map(sluice_ring_memfd::mechanism).map(Rc::new));
-        let case = batched_case(&plan, 64, Placement::SameCpu).unwrap();
+        let case = batched_case(&plan, plan.task(64, Workload::Stream)).unwrap();
         assert_eq!(case.title, "64 B in batches of 32 same-cpu");
         let labels: Vec<_> = case.subjects.iter().map(|one| &one.label).collect();
         assert_eq!(
             labels,
             ["pipe, one by one", "sluice-ring-memfd (never spins)"]
         );
-        assert!(case.subjects.iter().all(|one| one.batch == Some(BATCH)));
         // It supports batches, but not this placement.
         let skipped: Vec<_> = case.skipped.iter().map(|skip| &skip.label).collect();
         assert_eq!(skipped, ["sluice-ring-memfd (always spins)"]);

@@ -34,7 +34,7 @@ const OTHERS: [Other; 7] = [
 pub fn versions(rows: &[Row]) -> BTreeMap<String, String> {
     let own = ("Sluice".into(), env!("CARGO_PKG_VERSION").into());
     let is_measured = |other: &&Other| {
-        let mut measured = rows.iter().filter(|row| row.median.is_some());
+        let mut measured = rows.iter().filter(|row| row.value.is_some());
         measured.any(|row| row.mechanism.starts_with(other.prefix))
     };
     let others = OTHERS.iter().filter(is_measured);
@@ -44,8 +44,7 @@ pub fn versions(rows: &[Row]) -> BTreeMap<String, String> {
 
 /// The version of a crate.
 fn locked(name: &str) -> Option<String> {
-    let begin = format!("name = \"{name}\"\nversion = \"");
-    let (_, rest) = LOCK_FILE.split_once(&begin)?;
+    let (_, rest) = LOCK_FILE.split_once(&format!("name = \"{name}\"\nversion = \""))?;
     let (version, _) = rest.split_once('"')?;
     Some(version.to_owned())
 }
@@ -53,35 +52,27 @@ fn locked(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::figures::Values;
 
-    fn row(mechanism: &str, median: Option<f64>) -> Row {
-        Row {
+    #[test]
+    fn what_has_a_result_is_listed_with_the_version_of_the_lock_file() {
+        let row = |mechanism: &str, value| Row {
             mechanism: mechanism.into(),
-            median,
+            value: Values::of([(0, value)].into_iter()),
             ..Row::default()
-        }
-    }
-
-    #[test]
-    fn crates_have_the_version_of_the_lock_file() {
-        for name in ["iceoryx2", "tachyon-ipc", "rusteron-media-driver"] {
-            let version = locked(name).expect(name);
-            assert!(version.starts_with(|first: char| first.is_ascii_digit()));
-            assert!(!version.contains('\n'), "{version}");
-        }
-        assert_eq!(locked("no such crate"), None);
-    }
-
-    #[test]
-    fn only_what_has_a_result_is_listed() {
-        let rows = [
-            row("sqlite", Some(1.0)),
-            row("tachyon", None),
-            row("pipe", Some(1.0)),
-        ];
-        let versions = versions(&rows);
+        };
+        let rows = ["iceoryx2", "pipe", "tachyon"].map(|name| row(name, 1.0));
+        let skipped = Row {
+            value: None,
+            ..row("sqlite", 1.0)
+        };
+        let versions = versions(&[rows.as_slice(), &[skipped]].concat());
         let names: Vec<&str> = versions.keys().map(String::as_str).collect();
-        assert_eq!(names, ["SQLite", "Sluice"]);
+        assert_eq!(names, ["Sluice", "Tachyon", "iceoryx2"]);
+        for (name, version) in &versions {
+            let parts = version.split('.').map(str::parse::<u32>);
+            assert_eq!(parts.filter(Result::is_ok).count(), 3, "{name} {version}");
+        }
     }
 
     #[test]

@@ -5,17 +5,18 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, types};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use sluice_testkit::clock;
 use sluice_testkit::shared::SharedWords;
+use sluice_testkit::time::Deadline;
 use sluice_testkit::workers::Start;
 
-use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use super::{Plan, Scale};
+use super::plan::{Plan, Scale};
+use super::setup::{PROCESS_TIMEOUT, Setup, existing};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
 use crate::harness::samples::Samples;
@@ -29,73 +30,67 @@ const CHECKED: u64 = 50;
 /// The time limit for a message to arrive.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The send time and the number of the message.
-const SIZE: usize = 16;
+type Message = [[u8; 8]; 2];
+const SIZE: usize = size_of::<Message>();
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitMethod {
-    Plain,
-    Epoll,
-    IoUring,
+/// The call in which the receiver sleeps.
+struct WaitMethod {
+    name: &'static str,
+    workload: Workload,
+    sleeper: fn(&dyn Receiver) -> Result<Sleeper>,
 }
 
+/// Receives a message, or the end. Returns the time of the wake-up, and the number of bytes.
+type Sleeper = Box<dyn FnMut(&mut dyn Receiver, &mut [u8]) -> Result<(u64, usize)>>;
+
+#[rustfmt::skip]
+static METHODS: [WaitMethod; 3] = [
+    WaitMethod { name: "plain", workload: Workload::RequestReply, sleeper: plain },
+    WaitMethod { name: "epoll", workload: Workload::File, sleeper: epoll },
+    WaitMethod { name: IO_URING, workload: Workload::File, sleeper: io_uring },
+];
+const IO_URING: &str = "io_uring";
+
 impl WaitMethod {
-    const ALL: [Self; 3] = [Self::Plain, Self::Epoll, Self::IoUring];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Epoll => "epoll",
-            Self::IoUring => "io_uring",
-        }
-    }
-
-    fn workload(self) -> Workload {
-        match self {
-            Self::Plain => Workload::RequestReply,
-            Self::Epoll | Self::IoUring => Workload::File,
-        }
-    }
-
     /// Many containers disable io_uring.
-    fn is_allowed(self) -> bool {
-        self != Self::IoUring || IoUring::new(1).is_ok()
+    fn is_allowed(&self) -> bool {
+        self.name != IO_URING || IoUring::new(1).is_ok()
+    }
+
+    fn task(&self, placement: Placement) -> Task {
+        Task {
+            size: SIZE,
+            placement,
+            workload: self.workload,
+        }
     }
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let methods = match plan.scale {
-        Scale::Quick => &WaitMethod::ALL[..1],
-        Scale::Standard | Scale::Full | Scale::ThirdParty => &WaitMethod::ALL,
+    let one_placement = vec![plan.one_placement()];
+    let (methods, placements) = match plan.scale {
+        Scale::Quick => (&METHODS[..1], one_placement),
+        Scale::Standard | Scale::ThirdParty => (&METHODS[..], one_placement),
+        Scale::Full => (&METHODS[..], plan.placements.clone()),
     };
-    let placements = match plan.scale {
-        Scale::Full => plan.placements.clone(),
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => vec![plan.one_placement()],
-    };
-    let conditions = methods
-        .iter()
-        .flat_map(|&method| placements.iter().map(move |&placement| (method, placement)));
-    conditions
-        .map(|(method, placement)| case(plan, method, placement))
-        .collect()
+    let mut cases = Vec::new();
+    for method in methods {
+        for &placement in &placements {
+            cases.push(case(plan, method, placement)?);
+        }
+    }
+    Ok(cases)
 }
 
-fn case(plan: &Plan, method: WaitMethod, placement: Placement) -> Result<Case> {
-    let title = format!("{} {}", method.name(), placement.name());
-    let task = Task {
-        size: SIZE,
-        placement,
-        workload: method.workload(),
-    };
-    let job = |setup| WakeUp {
-        setup,
-        method,
-        duration: plan.duration,
-    };
+fn case(plan: &Plan, method: &'static WaitMethod, placement: Placement) -> Result<Case> {
+    let title = format!("{} {}", method.name, placement.name());
+    let task = method.task(placement);
+    let job = |setup| WakeUp::new(setup, method, plan.duration);
     let mut case = plan.case("wakeup", title, Metric::Latency, task, job)?;
     if !method.is_allowed() {
         case.subjects.clear();
         case.skipped = vec![Skipped::unavailable(
-            "io_uring",
+            method.name,
             "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container",
         )];
     }
@@ -108,62 +103,92 @@ pub fn wakeup_cost(plan: &Plan) -> Result<Option<u64>> {
     if Placement::TwoCpus.cpus()?.is_none() {
         return Ok(None);
     }
-    let probe = WakeUp {
-        setup: Setup {
-            mechanism: Rc::new(pipe::mechanism()),
-            confinement: plan.confinement(Placement::TwoCpus)?,
-            size: SIZE,
-        },
-        method: WaitMethod::Plain,
-        duration: Duration::from_millis(200),
-    };
+    let task = METHODS[0].task(Placement::TwoCpus);
+    let setup = plan.setup(Rc::new(pipe::mechanism()), &task)?;
+    let probe = WakeUp::new(setup, &METHODS[0], Duration::from_millis(200));
     let samples = Samples::from_iter(probe.measure()?.samples);
     Ok((!samples.is_empty()).then(|| samples.percentile(0.5)))
 }
 
+#[derive(Clone)]
 struct WakeUp {
     setup: Setup,
-    method: WaitMethod,
+    method: &'static WaitMethod,
+    /// The run ends after this time or at this number of messages, whichever is first.
     duration: Duration,
+    messages: u64,
 }
 
 impl Job for WakeUp {
     fn check(&self) -> Result<()> {
-        let received = self.run(CHECKED, PROCESS_TIMEOUT)?.samples.len() + WARM_UP;
+        let checked = Self {
+            duration: PROCESS_TIMEOUT,
+            messages: CHECKED,
+            ..self.clone()
+        };
+        let received = checked.measure()?.messages + WARM_UP as u64;
         ensure!(
-            received == CHECKED as usize,
+            received == CHECKED,
             "{received} of {CHECKED} messages arrived"
         );
         Ok(())
     }
 
     fn measure(&self) -> Result<Measurement> {
-        self.run(u64::MAX, self.duration)
+        let taken = SharedWords::new(1)?;
+        let [sent, mut samples] = self.setup.run(
+            self.duration + PROCESS_TIMEOUT,
+            |sender, start| self.send(sender, start, &taken),
+            |receiver, start| self.receive(receiver, start, &taken),
+        )?;
+        let ([sent, elapsed_ns], arrived) = (sent[..].try_into()?, samples.len());
+        ensure!(
+            arrived as u64 == sent,
+            "{sent} messages were sent, and {arrived} arrived"
+        );
+        samples.drain(..arrived.min(WARM_UP));
+        let messages = samples.len() as u64;
+        Ok(Measurement {
+            messages,
+            bytes: messages * SIZE as u64,
+            samples,
+            elapsed_ns,
+            ..Measurement::default()
+        })
     }
 }
 
 impl WakeUp {
-    fn run(&self, max: u64, duration: Duration) -> Result<Measurement> {
-        let taken = Taken::new()?;
-        let pair = self.setup.pair(
-            |sender, start| send(sender, start, &taken, max, duration),
-            |receiver, start| self.receive(receiver, start, &taken),
-        )?;
-        let [sent, mut samples] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
-        ensure!(
-            samples.len() as u64 == sent[0],
-            "{} messages were sent, and {} arrived",
-            sent[0],
-            samples.len()
-        );
-        let samples = samples.split_off(samples.len().min(WARM_UP));
-        Ok(Measurement {
-            messages: samples.len() as u64,
-            bytes: (samples.len() * SIZE) as u64,
-            samples,
-            elapsed_ns: sent[1],
-            ..Measurement::default()
-        })
+    fn new(setup: Setup, method: &'static WaitMethod, duration: Duration) -> Self {
+        Self {
+            setup,
+            method,
+            duration,
+            messages: u64::MAX,
+        }
+    }
+
+    /// Returns the number of messages, and the elapsed time. At most one is in flight, because the receiver sleeps again before
+    /// the next one.
+    fn send(
+        &self,
+        mut sender: Box<dyn Sender>,
+        start: &mut Start,
+        taken: &SharedWords,
+    ) -> Result<Vec<u64>> {
+        start.wait()?;
+        let begin = clock::now_ns();
+        let end = begin + self.duration.as_nanos() as u64;
+        let (mut sent, mut last) = (0, 0);
+        sleep(PAUSE);
+        while sent < self.messages && (clock::now_ns() < end || sent <= WARM_UP as u64) {
+            let message = [clock::now_ns(), sent].map(u64::to_ne_bytes);
+            sender.send(message.as_flattened())?;
+            last = await_sleep(taken, last)
+                .with_context(|| format!("message {sent} did not arrive in time"))?;
+            sent += 1;
+        }
+        Ok(vec![sent, clock::now_ns() - begin])
     }
 
     /// Returns the latency of each message.
@@ -171,143 +196,73 @@ impl WakeUp {
         &self,
         mut receiver: Box<dyn Receiver>,
         start: &mut Start,
-        taken: &Taken,
+        taken: &SharedWords,
     ) -> Result<Vec<u64>> {
-        let mut sleeper = Sleeper::new(self.method, receiver.as_ref())?;
+        let mut sleep = (self.method.sleeper)(receiver.as_ref())?;
         start.wait()?;
         let mut samples = Vec::new();
-        while let Some((woken, sent, number)) = sleeper.next(receiver.as_mut())? {
+        let mut message = Message::default();
+        loop {
+            let (woken, n) = sleep(receiver.as_mut(), message.as_flattened_mut())?;
+            if n == 0 {
+                return Ok(samples);
+            }
+            let [sent, number] = message.map(u64::from_ne_bytes);
             ensure!(
-                number == samples.len() as u64 && sent <= woken,
-                "message {} arrived damaged",
+                n == SIZE && number == samples.len() as u64 && sent <= woken,
+                "message {} arrived damaged, with {n} of {SIZE} bytes",
                 samples.len()
             );
             samples.push(woken - sent);
-            taken.set(samples.len() as u64);
+            taken.set(0, clock::now_ns());
         }
-        Ok(samples)
     }
 }
 
-/// How many messages the receiver has taken, and when the last one.
-struct Taken(SharedWords);
-
-impl Taken {
-    const TIME: usize = 0;
-    const MESSAGES: usize = 1;
-
-    fn new() -> Result<Self> {
-        Ok(Self(SharedWords::new(Self::MESSAGES + 1)?))
-    }
-
-    fn set(&self, messages: u64) {
-        self.0.set(Self::TIME, clock::now_ns());
-        self.0.set(Self::MESSAGES, messages);
-    }
-
-    /// Returns a pause after this many messages were taken, so that at most one is in flight, and the receiver sleeps again.
-    fn pause_until(&self, messages: u64) -> Result<()> {
-        let begin = Instant::now();
+/// Waits until the receiver has taken another message than the last one, and sleeps again. `taken` is the time when it took one.
+fn await_sleep(taken: &SharedWords, last: u64) -> Option<u64> {
+    let deadline = Deadline::after(TAKE_TIMEOUT);
+    sleep(PAUSE);
+    while taken.get(0) == last {
+        if deadline.passed() {
+            return None;
+        }
         sleep(PAUSE);
-        while self.0.get(Self::MESSAGES) < messages {
-            ensure!(
-                begin.elapsed() < TAKE_TIMEOUT,
-                "message {} did not arrive in time",
-                messages - 1
-            );
-            sleep(PAUSE);
-        }
-        let asleep = self.0.get(Self::TIME) + PAUSE.as_nanos() as u64;
-        sleep(Duration::from_nanos(asleep.saturating_sub(clock::now_ns())));
-        Ok(())
     }
+    let time = taken.get(0);
+    let asleep = time + PAUSE.as_nanos() as u64;
+    sleep(Duration::from_nanos(asleep.saturating_sub(clock::now_ns())));
+    Some(time)
 }
 
-/// Returns the number of messages, and the elapsed time.
-fn send(
-    mut sender: Box<dyn Sender>,
-    start: &mut Start,
-    taken: &Taken,
-    max: u64,
-    duration: Duration,
-) -> Result<Vec<u64>> {
-    start.wait()?;
-    let begin = clock::now_ns();
-    let end = begin + duration.as_nanos() as u64;
-    let mut number = 0;
-    taken.pause_until(number)?;
-    while number < max && (clock::now_ns() < end || number <= WARM_UP as u64) {
-        sender.send(&message(clock::now_ns(), number))?;
-        number += 1;
-        taken.pause_until(number)?;
-    }
-    Ok(vec![number, clock::now_ns() - begin])
+fn plain(_: &dyn Receiver) -> Result<Sleeper> {
+    Ok(Box::new(|receiver, message| {
+        let n = receiver.receive(message)?;
+        Ok((clock::now_ns(), n))
+    }))
 }
 
-fn message(sent: u64, number: u64) -> [u8; SIZE] {
-    let mut message = [0; SIZE];
-    message[..8].copy_from_slice(&sent.to_ne_bytes());
-    message[8..].copy_from_slice(&number.to_ne_bytes());
-    message
+fn epoll(receiver: &dyn Receiver) -> Result<Sleeper> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll
+        .add(
+            existing(receiver.file())?,
+            EpollEvent::new(EpollFlags::EPOLLIN, 0),
+        )
+        .context("cannot add the file to epoll")?;
+    Ok(Box::new(move |receiver, message| {
+        epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::NONE)?;
+        let woken = clock::now_ns();
+        Ok((woken, receiver.receive(message)?))
+    }))
 }
 
-/// The call in which the receiver sleeps.
-enum Sleeper {
-    Plain,
-    Epoll(Epoll),
-    // Boxed, because a ring is several times as large as the other variants.
-    IoUring(Box<IoUring>),
-}
-
-impl Sleeper {
-    fn new(method: WaitMethod, receiver: &dyn Receiver) -> Result<Self> {
-        Ok(match method {
-            WaitMethod::Plain => Self::Plain,
-            WaitMethod::Epoll => {
-                let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-                epoll
-                    .add(file(receiver)?, EpollEvent::new(EpollFlags::EPOLLIN, 0))
-                    .context("cannot add the file to epoll")?;
-                Self::Epoll(epoll)
-            }
-            WaitMethod::IoUring => Self::IoUring(Box::new(IoUring::new(2)?)),
-        })
-    }
-
-    /// Returns the time of the wake-up, and the contents of the message; None at the end.
-    fn next(&mut self, receiver: &mut dyn Receiver) -> Result<Option<(u64, u64, u64)>> {
-        let mut bytes = [0; SIZE];
-        let (woken, n) = match self {
-            Self::Plain => {
-                let n = receiver.receive(&mut bytes)?;
-                (clock::now_ns(), n)
-            }
-            Self::Epoll(epoll) => {
-                epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::NONE)?;
-                let woken = clock::now_ns();
-                (woken, receiver.receive(&mut bytes)?)
-            }
-            Self::IoUring(ring) => {
-                let n = read_through(ring, file(receiver)?, &mut bytes)?;
-                (clock::now_ns(), n)
-            }
-        };
-        match n {
-            0 => Ok(None),
-            SIZE => Ok(Some((woken, word(&bytes[..8])?, word(&bytes[8..])?))),
-            _ => bail!("{n} bytes of a message of {SIZE} arrived"),
-        }
-    }
-}
-
-fn file(receiver: &dyn Receiver) -> Result<BorrowedFd<'_>> {
-    receiver
-        .file()
-        .context("the mechanism has no file to wait for")
-}
-
-fn word(bytes: &[u8]) -> Result<u64> {
-    Ok(u64::from_ne_bytes(bytes.try_into()?))
+fn io_uring(_: &dyn Receiver) -> Result<Sleeper> {
+    let mut ring = IoUring::new(2)?;
+    Ok(Box::new(move |receiver, message| {
+        let n = read_through(&mut ring, existing(receiver.file())?, message)?;
+        Ok((clock::now_ns(), n))
+    }))
 }
 
 fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
@@ -328,21 +283,23 @@ fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
     #[test]
     fn the_next_message_waits_until_a_late_receiver_sleeps_again() {
-        let taken = Taken::new().unwrap();
+        let taken = SharedWords::new(1).unwrap();
         let late = 5 * PAUSE;
         let begin = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sleep(late);
-                taken.set(1);
+                taken.set(0, clock::now_ns());
             });
-            taken.pause_until(1).unwrap();
+            assert!(await_sleep(&taken, 0).is_some());
         });
         assert!(begin.elapsed() >= late + PAUSE);
     }
@@ -350,18 +307,12 @@ mod tests {
     #[test]
     fn a_pipe_wakes_every_kind_of_sleeper() {
         let _serial = serial();
-        for method in WaitMethod::ALL
-            .into_iter()
-            .filter(|method| method.is_allowed())
-        {
-            let wake_up = WakeUp {
-                setup: setup(pipe::mechanism(), SIZE),
-                method,
-                duration: Duration::from_millis(30),
-            };
+        for method in METHODS.iter().filter(|method| method.is_allowed()) {
+            let setup = setup(pipe::mechanism(), SIZE);
+            let wake_up = WakeUp::new(setup, method, Duration::from_millis(30));
             wake_up.check().unwrap();
             let measurement = wake_up.measure().unwrap();
-            assert!(!measurement.samples.is_empty(), "{method:?}");
+            assert!(!measurement.samples.is_empty(), "{}", method.name);
         }
     }
 }

@@ -27,6 +27,7 @@ topic!(
     fifo: [],
     pipe_only: [
         bytes_arrive_unchanged_in_both_directions,
+        bytes_reach_a_reader_in_another_cgroup,
         a_write_accepts_what_fits_contiguously,
         a_reader_blocks_for_bytes_and_a_writer_for_room,
         a_signal_ends_a_blocked_call_with_eintr,
@@ -70,6 +71,26 @@ fn bytes_arrive_unchanged_in_both_directions(context: &Context) -> Result<()> {
     expect_bytes("bytes returned", &came, &stream_bytes(1, 0, TOTAL))?;
     sender.finish()?;
     echo.finish()
+}
+
+/// All cgroups share its buffer: a pair's bytes reach whichever reader waits first, here that of the other pair. The pipe
+/// has one buffer for each: `cgroup_isolation::two_cgroups_never_receive_each_others_bytes`.
+fn bytes_reach_a_reader_in_another_cgroup(context: &Context) -> Result<()> {
+    let (_module, [node, _]) = loaded(context)?;
+    let home = context.cgroup()?;
+    let pairs = [
+        (home.create_child("first")?, *b"first "),
+        (home.create_child("second")?, *b"second"),
+    ];
+    for [(own, bytes), (other, _)] in [[&pairs[0], &pairs[1]], [&pairs[1], &pairs[0]]] {
+        let read = || Ok(read_all(&node.open_reader()?, bytes.len())?);
+        let reader = other.spawn("a reader in the other cgroup", read)?;
+        reader.wait_asleep_in(Call::Read)?;
+        let writer = own.spawn("a writer", || write_all(&node.open_writer()?, bytes))?;
+        writer.finish()?;
+        expect_bytes("bytes of the other pair", &reader.finish()?, bytes)?;
+    }
+    Ok(())
 }
 
 fn a_write_accepts_what_fits_contiguously(context: &Context) -> Result<()> {

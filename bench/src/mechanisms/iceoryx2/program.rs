@@ -3,50 +3,81 @@
 //! the reply is in flight, and subscribers that poll. Streams are those of its examples: a loaned sample is written and
 //! sent, and the subscriber looks at it in place. The services are those of the adapter, so no sample is overwritten.
 
+use std::hint::black_box;
 use std::rc::Rc;
 
 use anyhow::Result;
-use iceoryx2::node::Node;
 use iceoryx2::port::publisher::Publisher;
-use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
+use sluice_testkit::workers::Pair;
 
-use super::{Files, Mode, Publishing, Sample, Subscribing, Topic};
-use crate::mechanisms::own_program::Program;
+use super::{Files, Mode, Sample, Subscribing};
+use crate::mechanisms::own_program::{OwnProgram, Role, Run};
 
 pub struct PublishSubscribe(pub Rc<Files>);
 
-type Bytes = Publisher<ipc::Service, [u8], ()>;
-
-/// A publisher with the sample that is sent next.
-pub struct Port {
-    next: Option<Sample>,
-    size: usize,
-    payload: Vec<u8>,
-    publisher: Bytes,
-    _node: Node<ipc::Service>,
+impl OwnProgram for PublishSubscribe {
+    fn start(&self, run: &Run) -> Result<Pair> {
+        let topic = || self.0.topic(run.size, Mode::Polling);
+        run.start(
+            [topic()?, topic()?],
+            |[forward, backward], role, process| match role {
+                Role::Requester => {
+                    let (publishing, replies) = (forward.publishing()?, backward.subscribing()?);
+                    let mut port = Port::new(&publishing.publisher, run.size)?;
+                    process.request(|| {
+                        port.send()?;
+                        poll(&replies)
+                    })
+                }
+                Role::Replier => {
+                    let (requests, publishing) = (forward.subscribing()?, backward.publishing()?);
+                    let mut port = Port::new(&publishing.publisher, run.size)?;
+                    process.reply(|| {
+                        poll(&requests)?;
+                        port.send()?;
+                        Ok(1)
+                    })
+                }
+                Role::Source => {
+                    let payload = vec![0xab; run.size];
+                    let publishing = forward.publishing()?;
+                    process.send(|| {
+                        let sample = publishing.publisher.loan_slice_uninit(run.size)?;
+                        sample.write_from_slice(&payload).send()?;
+                        Ok(())
+                    })
+                }
+                Role::Sink => {
+                    let messages = forward.subscribing()?;
+                    process.receive(|| {
+                        loop {
+                            if let Some(sample) = messages.subscriber.receive()? {
+                                black_box(sample.payload().first());
+                                return Ok(1);
+                            }
+                        }
+                    })
+                }
+            },
+        )
+    }
 }
 
-impl Port {
-    fn of(topic: Topic) -> Result<Self> {
-        let size = topic.size;
-        let Publishing {
-            publisher, _node, ..
-        } = topic.publishing()?;
-        let mut port = Self {
-            next: None,
-            size,
-            payload: vec![0xab; size],
-            publisher,
-            _node,
-        };
-        port.loan()?;
-        Ok(port)
-    }
+/// A publisher with the sample that is sent next.
+struct Port<'a> {
+    next: Option<Sample>,
+    size: usize,
+    publisher: &'a Publisher<ipc::Service, [u8], ()>,
+}
 
-    fn loan(&mut self) -> Result<()> {
-        self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
-        Ok(())
+impl<'a> Port<'a> {
+    fn new(publisher: &'a Publisher<ipc::Service, [u8], ()>, size: usize) -> Result<Self> {
+        Ok(Self {
+            next: Some(publisher.loan_slice_uninit(size)?),
+            size,
+            publisher,
+        })
     }
 
     /// Without writing it.
@@ -55,81 +86,12 @@ impl Port {
             // SAFETY: bytes of shared memory, which the library has zeroed, and every value is a byte.
             unsafe { sample.assume_init() }.send()?;
         }
-        self.loan()
-    }
-}
-
-type Polled = (Subscriber<ipc::Service, [u8], ()>, Node<ipc::Service>);
-
-fn polled(topic: Topic) -> Result<Polled> {
-    let Subscribing {
-        subscriber, _node, ..
-    } = topic.receiver()?;
-    Ok((subscriber, _node))
-}
-
-fn poll((subscriber, _): &Polled) -> Result<()> {
-    while subscriber.receive()?.is_none() {}
-    Ok(())
-}
-
-impl Program for PublishSubscribe {
-    type Shared = [Topic; 2];
-    type Requester = (Port, Polled);
-    type Replier = (Port, Polled);
-    type Source = Port;
-    type Sink = Polled;
-
-    fn share(&self, size: usize) -> Result<[Topic; 2]> {
-        Ok([
-            self.0.topic(size, Mode::Polling)?,
-            self.0.topic(size, Mode::Polling)?,
-        ])
-    }
-
-    fn requester([forward, backward]: [Topic; 2]) -> Result<Self::Requester> {
-        Ok((Port::of(forward)?, polled(backward)?))
-    }
-
-    fn replier([forward, backward]: [Topic; 2]) -> Result<Self::Replier> {
-        let subscriber = polled(forward)?;
-        Ok((Port::of(backward)?, subscriber))
-    }
-
-    fn request((port, polled): &mut Self::Requester) -> Result<()> {
-        port.send()?;
-        poll(polled)
-    }
-
-    fn reply((port, polled): &mut Self::Replier) -> Result<u64> {
-        poll(polled)?;
-        port.send()?;
-        Ok(1)
-    }
-
-    fn source([forward, _]: [Topic; 2]) -> Result<Port> {
-        Port::of(forward)
-    }
-
-    fn sink([forward, _]: [Topic; 2]) -> Result<Polled> {
-        polled(forward)
-    }
-
-    fn put(port: &mut Port) -> Result<()> {
-        let sample = match port.next.take() {
-            Some(sample) => sample,
-            None => port.publisher.loan_slice_uninit(port.size)?,
-        };
-        sample.write_from_slice(&port.payload).send()?;
+        self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
         Ok(())
     }
+}
 
-    fn take((subscriber, _): &mut Polled) -> Result<u64> {
-        loop {
-            if let Some(sample) = subscriber.receive()? {
-                std::hint::black_box(sample.payload().first());
-                return Ok(1);
-            }
-        }
-    }
+fn poll(subscribing: &Subscribing) -> Result<()> {
+    while subscribing.subscriber.receive()?.is_none() {}
+    Ok(())
 }

@@ -8,54 +8,53 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Group, Side, Start};
+use sluice_testkit::workers::{Group, Side};
 
 use super::{OWN, SUITE};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::harness::server::is_installed;
 use crate::harness::waiting::Waiting;
-use crate::suites::Plan;
 use crate::suites::map::redis::{self, Redis};
-use crate::suites::map::store::{Client, Resources, Store, VALUE_SIZE, key, value};
+use crate::suites::map::store::{Resources, Store, VALUE_SIZE, key, value};
+use crate::suites::plan::Plan;
 use crate::suites::setup::PROCESS_TIMEOUT;
 
 const NAME: &str = "redis";
 const PROGRAM: &str = "redis-benchmark";
 /// The key of all gets.
 const NUMBER: u64 = 7;
-const CHECKED: u64 = 100;
+const CHECKED: u32 = 100;
 /// The time in which a get is sure to be answered, for the number of gets in a round.
 const GET_TIME: Duration = Duration::from_micros(50);
 
 pub fn case(plan: &Plan) -> Result<Option<Case>> {
-    if plan.one_placement() == Placement::SameCpu || !plan.wants(NAME) {
+    let placement = Placement::TwoCpus;
+    if plan.one_placement() != placement || !plan.wants(NAME) {
         return Ok(None);
     }
-    let placement = Placement::TwoCpus;
-    let gets = Gets {
-        resources: Rc::new(Resources::new(
-            plan.tree.clone(),
-            plan.confinement(placement)?,
-        )),
-        count: (plan.duration.as_micros() / GET_TIME.as_micros()).max(1) as u64,
-    };
     let title = format!("{NAME} gets {}", placement.name());
     let mut case = Case {
         size: Some(VALUE_SIZE),
         ..Case::new(SUITE, title, placement, Metric::Operations)
     };
-    match missing() {
-        Some(skip) => case.skipped.push(skip),
-        None => {
-            let subject = |label, job| Subject::new(NAME, label, Waiting::Sleep, job);
-            let own = OwnBenchmark(gets.clone());
-            case.subjects = vec![
-                Subject::new(NAME, format!("{NAME}{OWN}"), Waiting::Sleep, own),
-                subject(NAME.into(), gets),
-            ];
-        }
+    if let Some(skip) = missing() {
+        case.skipped.push(skip);
+        return Ok(Some(case));
     }
+    let resources = Resources::new(plan.tree.clone(), plan.confinement(placement)?);
+    let resources = Rc::new(resources);
+    let clients: [(String, Client); 2] =
+        [(format!("{NAME}{OWN}"), benchmark), (NAME.into(), client)];
+    let subjects = clients.map(|(label, client)| {
+        let job = Gets {
+            resources: Rc::clone(&resources),
+            count: (plan.duration.as_micros() / GET_TIME.as_micros()).max(1) as u32,
+            client,
+        };
+        Subject::new(NAME, label, Waiting::Sleep, job)
+    });
+    case.subjects.extend(subjects);
     Ok(Some(case))
 }
 
@@ -66,51 +65,28 @@ fn missing() -> Option<Skipped> {
     })
 }
 
-/// The client of the suites for maps.
-#[derive(Clone)]
+/// Gets the value of the key as often; returns the elapsed time and its processor time, 0 if that is not known.
+type Client = fn(&Redis, &Resources, u32) -> Result<[u64; 2]>;
+
 struct Gets {
     resources: Rc<Resources>,
     /// In a round.
-    count: u64,
+    count: u32,
+    client: Client,
 }
 
 impl Gets {
-    /// A server with the key.
-    fn server(&self) -> Result<Redis> {
+    fn run(&self, count: u32) -> Result<Measurement> {
         let server = redis::server_for(&self.resources)?;
         server.client()?.set(&key(NUMBER), &value(NUMBER, 0))?;
-        Ok(server)
-    }
-
-    fn run(&self, count: u64) -> Result<Measurement> {
-        let server = self.server()?;
-        let mut group = Group::start(1, (), PROCESS_TIMEOUT, |_, (), start| {
-            let client = server.client()?;
-            self.resources.confinement.enter(Side::First)?;
-            get(client, count, start)
-        })?;
-        group.go()?;
-        let numbers = group.finish(PROCESS_TIMEOUT + count as u32 * GET_TIME)?;
-        let [elapsed_ns, cpu_ns] = numbers.concat()[..].try_into()?;
+        let [elapsed_ns, cpu_ns] = (self.client)(&server, &self.resources, count)?;
         Ok(Measurement {
-            messages: count,
+            messages: count.into(),
             elapsed_ns,
             cpu_ns,
             ..Measurement::default()
         })
     }
-}
-
-fn get(mut client: Box<dyn Client>, count: u64, start: &mut Start) -> Result<Vec<u64>> {
-    let mut found = [0; VALUE_SIZE];
-    start.wait()?;
-    let (begin, cpu) = (clock::now_ns(), clock::cpu_ns());
-    for _ in 0..count {
-        client.get(&key(NUMBER), &mut found)?;
-    }
-    let (elapsed, used) = (clock::now_ns() - begin, clock::cpu_ns() - cpu);
-    ensure!(found == value(NUMBER, 0), "a get returned another value");
-    Ok(vec![elapsed, used])
 }
 
 impl Job for Gets {
@@ -123,31 +99,41 @@ impl Job for Gets {
     }
 }
 
-struct OwnBenchmark(Gets);
+/// The client of the suites for maps.
+fn client(server: &Redis, resources: &Resources, count: u32) -> Result<[u64; 2]> {
+    let mut group = Group::start(1, (), PROCESS_TIMEOUT, |_, (), start| {
+        let mut client = server.client()?;
+        resources.confinement.enter(Side::First)?;
+        let mut found = [0; VALUE_SIZE];
+        start.wait()?;
+        let (begin, cpu) = (clock::now_ns(), clock::cpu_ns());
+        for _ in 0..count {
+            client.get(&key(NUMBER), &mut found)?;
+        }
+        let times = vec![clock::now_ns() - begin, clock::cpu_ns() - cpu];
+        ensure!(found == value(NUMBER, 0), "a get returned another value");
+        Ok(times)
+    })?;
+    group.go()?;
+    let numbers = group.finish(PROCESS_TIMEOUT + count * GET_TIME)?;
+    Ok(numbers.concat()[..].try_into()?)
+}
 
-impl OwnBenchmark {
-    fn run(&self, count: u64) -> Result<Measurement> {
-        let gets = &self.0;
-        let server = gets.server()?;
-        let [first, _] = gets.resources.confinement.cpus;
-        let key = key(NUMBER);
-        let output = Command::new("taskset")
-            .args(["--cpu-list", &first.to_string(), PROGRAM, "-s"])
-            .arg(server.path())
-            .args(["-c", "1", "-n", &count.to_string(), "--csv", "GET"])
-            .arg(std::str::from_utf8(&key)?)
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot start {PROGRAM} with taskset; install util-linux"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let rate = rate(&text)
-            .with_context(|| format!("{PROGRAM} printed no rate: {}", text.trim_end()))?;
-        Ok(Measurement {
-            messages: count,
-            elapsed_ns: (count as f64 * 1e9 / rate) as u64,
-            ..Measurement::default()
-        })
-    }
+fn benchmark(server: &Redis, resources: &Resources, count: u32) -> Result<[u64; 2]> {
+    let [first, _] = resources.confinement.cpus;
+    let key = key(NUMBER);
+    let output = Command::new("taskset")
+        .args(["--cpu-list", &first.to_string(), PROGRAM, "-s"])
+        .arg(server.path())
+        .args(["-c", "1", "-n", &count.to_string(), "--csv", "GET"])
+        .arg(std::str::from_utf8(&key)?)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {PROGRAM} with taskset; install util-linux"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = rate(&text);
+    let rate = rate.with_context(|| format!("{PROGRAM} printed no rate: {}", text.trim_end()))?;
+    Ok([(f64::from(count) * 1e9 / rate) as u64, 0])
 }
 
 /// The second column of the last line.
@@ -155,16 +141,6 @@ fn rate(csv: &str) -> Option<f64> {
     let cell = csv.lines().last()?.split("\",\"").nth(1)?;
     let rate: f64 = cell.trim_matches('"').parse().ok()?;
     (rate > 0.0).then_some(rate)
-}
-
-impl Job for OwnBenchmark {
-    fn check(&self) -> Result<()> {
-        self.run(CHECKED).map(drop)
-    }
-
-    fn measure(&self) -> Result<Measurement> {
-        self.run(self.0.count)
-    }
 }
 
 #[cfg(test)]
@@ -177,8 +153,9 @@ mod tests {
     fn the_rate_is_the_second_column() {
         let csv = "\"test\",\"rps\",\"avg\"\n\"GET 7\",\"40983.61\",\"0.019\"\n";
         assert_eq!(rate(csv), Some(40_983.61));
-        assert_eq!(rate("\"test\",\"rps\"\n"), None);
-        assert_eq!(rate("Could not connect"), None);
+        for other in ["\"test\",\"rps\"\n", "Could not connect"] {
+            assert_eq!(rate(other), None);
+        }
     }
 
     #[test]

@@ -2,131 +2,104 @@
 //! The cost of calls by name, depending on the number of names in a scope and of scopes. The smallest number comes
 //! first, so the ratios to it show the growth.
 
-mod ctl;
 mod pages;
 mod population;
+mod scope;
 
 use std::io::{Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ctl::Ctl;
 use nix::errno::Errno;
 use pages::Pages;
 use population::{Lazy, Names, Scopes, reproducible_rng};
 use sluice_abi::CHANNEL_PERSISTENT;
-use sluice_testkit::cgroup::Tree;
 use sluice_testkit::clock;
 
-use super::Plan;
+use super::plan::Plan;
 use crate::harness::pinning::{self, Placement};
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Population, Skipped, Subject};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::harness::waiting::Waiting;
 
 const NAMES: [usize; 4] = [10, 100, 1000, 10_000];
 const SCOPES: [usize; 3] = [10, 100, 1000];
 /// Rounds are shorter than --duration by this factor: there are many, and a tenth of a second holds thousands of calls.
 const SHARE: u32 = 10;
-const MECHANISM: &str = "sluice-pipe";
+const ATTACH: &str = "attach";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    Create,
-    Attach,
-    /// A whole listing in the largest pages; time per name.
-    List,
-    /// A listing in short pages of one length; time per name, without the final empty page.
-    ListShort,
-    Info,
-    Unlink,
+/// An operation on one of the names.
+struct Operation {
+    name: &'static str,
+    check: fn(&Names, &str) -> Result<()>,
+    /// Returns the time; the rest of its work is not counted.
+    take: fn(&Names, &str, &mut Pages) -> Result<u64>,
 }
 
-impl Operation {
-    const ALL: [Self; 6] = [
-        Self::Create,
-        Self::Attach,
-        Self::List,
-        Self::ListShort,
-        Self::Info,
-        Self::Unlink,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Attach => "attach",
-            Self::List => "list, a name",
-            Self::ListShort => "list by 10, a name",
-            Self::Info => "info",
-            Self::Unlink => "unlink",
-        }
-    }
-}
+/// A list is a whole one in the largest pages, or in short pages of one length, without the final empty page; the time is that of a
+/// name.
+#[rustfmt::skip]
+const OPERATIONS: [Operation; 6] = [
+    Operation { name: "create", check: check_create_and_unlink, take: |names, name, _| Ok(create_and_unlink(names, name)?[0]) },
+    Operation { name: ATTACH, check: check_attach, take: |names, name, _| Ok(timed(|| names.scope.attach(name).map(drop))?.0) },
+    Operation { name: "list, a name", check: |_, _| Ok(()), take: |names, _, pages| pages.list_all(names) },
+    Operation { name: "list by 10, a name", check: |_, _| Ok(()), take: |names, _, pages| pages.next_short(names) },
+    Operation { name: "info", check: check_info, take: |names, name, _| Ok(timed(|| names.scope.info(name))?.0) },
+    Operation { name: "unlink", check: check_create_and_unlink, take: |names, name, _| Ok(create_and_unlink(names, name)?[1]) },
+];
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let tree = match &plan.tree {
-        Ok(tree) => tree,
-        Err(skip) => return Ok(vec![skipped(skip)]),
+        Ok(tree) => Rc::clone(tree),
+        Err(skip) => {
+            let mut case = case("", Vec::new());
+            case.skipped.push(skip.clone());
+            return Ok(vec![case]);
+        }
     };
-    let names = NAMES.map(|count| Rc::new(lazy_names(tree, count)));
-    let mut cases = Vec::new();
-    for operation in Operation::ALL {
-        let subjects = NAMES.iter().zip(&names).map(|(&count, names)| Subject {
-            population: Some(Population {
-                operation: operation.name(),
-                names: count,
-                scopes: 1,
-            }),
-            ..subject(
-                format!("among {count} names"),
-                ManyNames {
-                    operation,
-                    count,
-                    names: Rc::clone(names),
-                    duration: plan.duration / SHARE,
-                },
-            )
+    let duration = plan.duration / SHARE;
+    let names = NAMES.map(|count| {
+        let tree = Rc::clone(&tree);
+        let names = Lazy::new(move || Names::create(&tree, count));
+        (count, Rc::new(names))
+    });
+    let of_operation = |operation: &'static Operation| {
+        let subjects = names.iter().map(|(count, names)| {
+            let job = ManyNames {
+                operation,
+                names: Rc::clone(names),
+                duration,
+            };
+            let label = format!("among {count} names");
+            subject(label, operation.name, [*count, 1], job)
         });
-        cases.push(case(operation.name(), subjects.collect()));
-    }
-    cases.push(scopes_case(tree, plan.duration / SHARE));
+        case(operation.name, subjects.collect())
+    };
+    let mut cases: Vec<Case> = OPERATIONS.iter().map(of_operation).collect();
+    let [.., most] = SCOPES;
+    let scopes = Rc::new(Lazy::new(move || Scopes::create(&tree, most)));
+    let subjects = SCOPES.map(|count| {
+        let job = ManyScopes {
+            count,
+            scopes: Rc::clone(&scopes),
+            duration,
+        };
+        subject(format!("among {count} scopes"), ATTACH, [1, count], job)
+    });
+    cases.push(case(ATTACH, subjects.into()));
     Ok(cases)
 }
 
-fn lazy_names(tree: &Rc<Tree>, count: usize) -> Lazy<Names> {
-    let tree = Rc::clone(tree);
-    Lazy::new(move || Names::create(&tree, count))
-}
-
-fn scopes_case(tree: &Rc<Tree>, duration: Duration) -> Case {
-    let [.., most] = SCOPES;
-    let tree = Rc::clone(tree);
-    let scopes = Rc::new(Lazy::new(move || Scopes::create(&tree, most)));
-    let operation = Operation::Attach.name();
-    let subjects = SCOPES.map(|count| Subject {
-        population: Some(Population {
-            operation,
-            names: 1,
-            scopes: count,
-        }),
-        ..subject(
-            format!("among {count} scopes"),
-            ManyScopes {
-                count,
-                scopes: Rc::clone(&scopes),
-                duration,
-            },
-        )
-    });
-    case(operation, subjects.into())
-}
-
-fn subject(label: String, job: impl Job + 'static) -> Subject {
-    Subject {
-        processes: 1,
-        ..Subject::new(MECHANISM, label, Waiting::Sleep, job)
-    }
+fn subject(
+    label: String,
+    operation: &str,
+    [names, scopes]: [usize; 2],
+    job: impl Job + 'static,
+) -> Subject {
+    let mut subject = Subject::new("sluice-pipe", label, Waiting::Sleep, job);
+    subject.processes = 1;
+    let subject = subject.axis("operation", operation);
+    subject.axis("names", names).axis("scopes", scopes)
 }
 
 fn case(title: &str, subjects: Vec<Subject>) -> Case {
@@ -136,14 +109,7 @@ fn case(title: &str, subjects: Vec<Subject>) -> Case {
     }
 }
 
-fn skipped(skip: &Skipped) -> Case {
-    Case {
-        skipped: vec![skip.clone()],
-        ..case("", Vec::new())
-    }
-}
-
-/// Collects samples for this time. `take` returns the time of one operation; the rest of its work is not counted.
+/// Collects samples for this time.
 fn collect(duration: Duration, mut take: impl FnMut() -> Result<u64>) -> Result<Measurement> {
     let [cpu, _] = Placement::SameCpu
         .cpus()?
@@ -162,48 +128,31 @@ fn collect(duration: Duration, mut take: impl FnMut() -> Result<u64>) -> Result<
     })
 }
 
-fn timed<T>(call: impl FnOnce() -> T) -> (u64, T) {
+fn timed<T>(call: impl FnOnce() -> Result<T>) -> Result<(u64, T)> {
     let before = clock::now_ns();
     let result = call();
-    (clock::now_ns() - before, result)
+    Ok((clock::now_ns() - before, result?))
 }
 
 struct ManyNames {
-    operation: Operation,
-    count: usize,
+    operation: &'static Operation,
     names: Rc<Lazy<Names>>,
     duration: Duration,
 }
 
 impl Job for ManyNames {
     fn check(&self) -> Result<()> {
-        let (ctl, population) = (Ctl::new()?, self.names.get()?);
-        Pages::default().expect_all(&ctl, population)?;
-        let name = &population.names[self.count / 2];
-        match self.operation {
-            Operation::Create | Operation::Unlink => {
-                expect_create_and_unlink(&ctl, population, name)
-            }
-            Operation::Attach => expect_attach(&ctl, population, name),
-            Operation::Info => expect_info(&ctl, population, name),
-            Operation::List | Operation::ListShort => Ok(()),
-        }
+        let names = self.names.get()?;
+        Pages::new().expect_all(names)?;
+        (self.operation.check)(names, &names.names[names.names.len() / 2])
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let (ctl, population) = (Ctl::new()?, self.names.get()?);
-        let mut random = reproducible_rng();
-        let mut pages = Pages::default();
+        let names = self.names.get()?;
+        let (mut random, mut pages) = (reproducible_rng(), Pages::new());
         collect(self.duration, || {
-            let name = &population.names[random.usize(..self.count)];
-            match self.operation {
-                Operation::Create => create(&ctl, population, name),
-                Operation::Attach => attach(&ctl, population, name),
-                Operation::Info => info(&ctl, population, name),
-                Operation::Unlink => unlink(&ctl, population, name),
-                Operation::List => Pages::default().list_all(&ctl, population),
-                Operation::ListShort => pages.next_short(&ctl, population),
-            }
+            let name = &names.names[random.usize(..names.names.len())];
+            (self.operation.take)(names, name, &mut pages)
         })
     }
 }
@@ -213,63 +162,42 @@ fn next_name(name: &str) -> String {
     format!("{name}-new")
 }
 
-fn create(ctl: &Ctl, population: &Names, name: &str) -> Result<u64> {
+/// Returns the times of both.
+fn create_and_unlink(names: &Names, name: &str) -> Result<[u64; 2]> {
     let name = next_name(name);
-    let (ns, created) = timed(|| ctl.create(&population.scope, &name).map(drop));
-    created.with_context(|| format!("cannot create {name}"))?;
-    ctl.unlink(&population.scope, &name)
-        .with_context(|| format!("cannot unlink {name}"))?;
-    Ok(ns)
+    let (create_ns, ()) = timed(|| names.scope.create(&name).map(drop))?;
+    let (unlink_ns, ()) = timed(|| names.scope.unlink(&name))?;
+    Ok([create_ns, unlink_ns])
 }
 
-fn unlink(ctl: &Ctl, population: &Names, name: &str) -> Result<u64> {
-    let name = next_name(name);
-    let created = ctl.create(&population.scope, &name).map(drop);
-    created.with_context(|| format!("cannot create {name}"))?;
-    let (ns, unlinked) = timed(|| ctl.unlink(&population.scope, &name));
-    unlinked.with_context(|| format!("cannot unlink {name}"))?;
-    Ok(ns)
-}
-
-fn attach(ctl: &Ctl, population: &Names, name: &str) -> Result<u64> {
-    let (ns, attached) = timed(|| ctl.attach(&population.scope, name).map(drop));
-    attached.with_context(|| format!("cannot attach to {name}"))?;
-    Ok(ns)
-}
-
-fn info(ctl: &Ctl, population: &Names, name: &str) -> Result<u64> {
-    let (ns, info) = timed(|| ctl.info(&population.scope, name));
-    info.with_context(|| format!("cannot get info of {name}"))?;
-    Ok(ns)
-}
-
-fn expect_create_and_unlink(ctl: &Ctl, population: &Names, name: &str) -> Result<()> {
+fn check_create_and_unlink(names: &Names, name: &str) -> Result<()> {
     let new = next_name(name);
-    drop(ctl.create(&population.scope, &new)?);
-    let again = ctl.create(&population.scope, &new).map(drop);
-    ensure!(
-        again == Err(Errno::EEXIST),
-        "creating {new} again returned {again:?}"
-    );
-    ctl.unlink(&population.scope, &new)?;
-    let after = ctl.info(&population.scope, &new).map(drop);
-    ensure!(
-        after == Err(Errno::ENOENT),
-        "info of {new} after unlink returned {after:?}"
-    );
-    Pages::default().expect_all(ctl, population)
+    names.scope.create(&new)?;
+    expect_error(names.scope.create(&new), Errno::EEXIST)?;
+    names.scope.unlink(&new)?;
+    expect_error(names.scope.info(&new), Errno::ENOENT)?;
+    Pages::new().expect_all(names)
 }
 
-fn expect_attach(ctl: &Ctl, population: &Names, name: &str) -> Result<()> {
-    ctl.attach(&population.scope, name)?.write_all(b"!")?;
+fn expect_error<T>(returned: Result<T>, expected: Errno) -> Result<()> {
+    let error = returned.err().and_then(|error| error.downcast().ok());
+    ensure!(
+        error == Some(expected),
+        "a call returned {error:?} instead of {expected}"
+    );
+    Ok(())
+}
+
+fn check_attach(names: &Names, name: &str) -> Result<()> {
+    names.scope.attach(name)?.write_all(b"!")?;
     let mut byte = [0];
-    ctl.attach(&population.scope, name)?.read_exact(&mut byte)?;
+    names.scope.attach(name)?.read_exact(&mut byte)?;
     ensure!(&byte == b"!", "received the wrong byte: {byte:?}");
     Ok(())
 }
 
-fn expect_info(ctl: &Ctl, population: &Names, name: &str) -> Result<()> {
-    let info = ctl.info(&population.scope, name)?;
+fn check_info(names: &Names, name: &str) -> Result<()> {
+    let info = names.scope.info(name)?;
     ensure!(
         info.name() == name.as_bytes() && info.flags == CHANNEL_PERSISTENT && info.readers == 0,
         "wrong info of {name}: {info:?}"
@@ -285,33 +213,30 @@ struct ManyScopes {
 
 impl Job for ManyScopes {
     fn check(&self) -> Result<()> {
-        let (ctl, scopes) = (Ctl::new()?, self.scopes.get()?);
-        scopes.set_count(&ctl, self.count)?;
-        let [first, second] = [0, self.count / 2].map(|number| scopes.directory(number));
-        let (first, second) = (first?, second?);
-        ctl.attach(&first, Scopes::NAME)?.write_all(b"!")?;
-        let bytes = [&first, &second].map(|scope| {
-            let info = ctl.info(scope, Scopes::NAME);
-            info.map(|info| info.bytes)
-        });
+        let scopes = self.scopes.get()?;
+        scopes.set_count(self.count)?;
+        let (first, second) = (scopes.scope(0)?, scopes.scope(self.count / 2)?);
+        first.attach(Scopes::NAME)?.write_all(b"!")?;
+        let bytes = [
+            first.info(Scopes::NAME)?.bytes,
+            second.info(Scopes::NAME)?.bytes,
+        ];
         ensure!(
-            bytes == [Ok(1), Ok(0)],
+            bytes == [1, 0],
             "one byte was sent to one of two scopes, which hold {bytes:?}"
         );
-        ctl.attach(&first, Scopes::NAME)?.read_exact(&mut [0])?;
+        first.attach(Scopes::NAME)?.read_exact(&mut [0])?;
         Ok(())
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let (ctl, scopes) = (Ctl::new()?, self.scopes.get()?);
-        scopes.set_count(&ctl, self.count)?;
+        let scopes = self.scopes.get()?;
+        scopes.set_count(self.count)?;
         let mut random = reproducible_rng();
         collect(self.duration, || {
             // Opening all directories in advance would exceed the limit of open files.
-            let scope = scopes.directory(random.usize(..self.count))?;
-            let (ns, attached) = timed(|| ctl.attach(&scope, Scopes::NAME).map(drop));
-            attached.context("cannot attach to the channel of a scope")?;
-            Ok(ns)
+            let scope = scopes.scope(random.usize(..self.count))?;
+            Ok(timed(|| scope.attach(Scopes::NAME).map(drop))?.0)
         })
     }
 }
@@ -322,12 +247,8 @@ mod tests {
     use crate::suites::plan::tests::plan;
 
     #[test]
-    fn every_short_page_is_full() {
-        assert!(NAMES.iter().all(|count| count % pages::SHORT == 0));
-    }
-
-    #[test]
     fn without_the_module_the_suite_is_skipped() {
+        assert!(NAMES.iter().all(|count| count % pages::SHORT == 0));
         let cases = cases(&plan()).unwrap();
         assert!(cases.iter().all(|case| case.subjects.is_empty()));
         assert_eq!(cases[0].skipped[0].reason, "not in unit tests");

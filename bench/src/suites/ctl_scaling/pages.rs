@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing in pages.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use sluice_abi::{ChannelInfo, LIST_MAX};
 
-use super::ctl::Ctl;
 use super::population::Names;
 use super::timed;
 
@@ -17,77 +16,67 @@ pub struct Pages {
     after: Option<ChannelInfo>,
 }
 
-impl Default for Pages {
-    fn default() -> Self {
+impl Pages {
+    pub fn new() -> Self {
         Self {
             entries: [ChannelInfo::EMPTY; LIST_MAX],
             after: None,
         }
     }
-}
 
-impl Pages {
-    /// Reads the next page, or the first one after the end was reached.
-    fn next(&mut self, ctl: &Ctl, population: &Names, most: usize) -> Result<usize> {
+    /// The next page, or the first one after the end, which is an empty page.
+    fn next(&mut self, names: &Names, most: usize) -> Result<&[ChannelInfo]> {
         let entries = &mut self.entries[..most];
-        let count = ctl
-            .page(&population.scope, self.after.as_ref(), entries)
-            .context("cannot list the channels")?;
+        let count = names.scope.page(self.after.as_ref(), entries)?;
         self.after = count.checked_sub(1).map(|last| entries[last]);
-        Ok(count)
+        Ok(&entries[..count])
+    }
+
+    /// All pages, from the first one.
+    fn visit(&mut self, names: &Names, mut visit: impl FnMut(&[ChannelInfo])) -> Result<()> {
+        loop {
+            match self.next(names, LIST_MAX)? {
+                [] => return Ok(()),
+                page => visit(page),
+            }
+        }
     }
 
     /// Lists all channels; returns the time per name.
-    pub fn list_all(&mut self, ctl: &Ctl, population: &Names) -> Result<u64> {
-        let (ns, listed) = timed(|| -> Result<usize> {
-            let mut listed = 0;
-            loop {
-                match self.next(ctl, population, LIST_MAX)? {
-                    0 => return Ok(listed),
-                    count => listed += count,
-                }
-            }
-        });
-        let listed = listed?;
+    pub fn list_all(&mut self, names: &Names) -> Result<u64> {
+        let (mut listed, expected) = (0, names.names.len());
+        let (ns, ()) = timed(|| self.visit(names, |page| listed += page.len()))?;
         ensure!(
-            listed == population.names.len(),
-            "the list has {listed} channels instead of {}",
-            population.names.len()
+            listed == expected,
+            "the list has {listed} channels instead of {expected}"
         );
         Ok(ns / listed as u64)
     }
 
-    /// Reads the next page; returns the time per name.
-    pub fn next_short(&mut self, ctl: &Ctl, population: &Names) -> Result<u64> {
+    /// Reads the next page that is not empty; returns the time per name.
+    pub fn next_short(&mut self, names: &Names) -> Result<u64> {
         loop {
-            let (ns, count) = timed(|| self.next(ctl, population, SHORT));
-            match count? {
-                0 => continue,
-                SHORT => return Ok(ns / SHORT as u64),
-                count => bail!("a page of {SHORT} had {count} channels"),
+            let (ns, count) = timed(|| Ok(self.next(names, SHORT)?.len()))?;
+            if count > 0 {
+                ensure!(count == SHORT, "a page of {SHORT} had {count} channels");
+                return Ok(ns / SHORT as u64);
             }
         }
     }
 
     /// Fails unless the list consists of all names in order.
-    pub fn expect_all(&mut self, ctl: &Ctl, population: &Names) -> Result<()> {
-        let mut expected = population.names.iter().map(String::as_bytes);
-        loop {
-            let count = self.next(ctl, population, LIST_MAX)?;
-            if count == 0 {
-                break;
-            }
-            for name in self.entries[..count].iter().map(ChannelInfo::name) {
-                ensure!(
-                    expected.next() == Some(name),
-                    "the list has '{}' at the wrong position among {} names",
-                    String::from_utf8_lossy(name),
-                    population.names.len()
-                );
-            }
-        }
-        let missing = expected.count();
-        ensure!(missing == 0, "the list lacks the last {missing} names");
+    pub fn expect_all(&mut self, names: &Names) -> Result<()> {
+        let mut listed = Vec::new();
+        let name = |channel: &ChannelInfo| channel.name().to_vec();
+        self.visit(names, |page| listed.extend(page.iter().map(name)))?;
+        let is_next = |(name, expected): &(&Vec<u8>, &String)| *name == expected.as_bytes();
+        let right = listed.iter().zip(&names.names).take_while(is_next).count();
+        ensure!(
+            right == listed.len() && right == names.names.len(),
+            "the list has {} channels, of which the first {right} are right, among {} names",
+            listed.len(),
+            names.names.len()
+        );
         Ok(())
     }
 }

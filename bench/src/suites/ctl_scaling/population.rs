@@ -2,15 +2,15 @@
 //! The channels and scopes among which operations are measured: many names in one scope, or many scopes with one name
 //! each. All of it is removed with the cgroups.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, LazyCell};
 use std::fs::File;
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use fastrand::Rng;
 use sluice_testkit::cgroup::{Cgroup, Tree};
 
-use super::ctl::Ctl;
+use super::scope::{Scope, open_node};
 
 /// Pseudo-random numbers, the same in every run.
 pub fn reproducible_rng() -> Rng {
@@ -18,45 +18,37 @@ pub fn reproducible_rng() -> Rng {
 }
 
 /// Created at first use, so that it does not affect earlier measurements.
-pub struct Lazy<T> {
-    create: Box<dyn Fn() -> Result<T>>,
-    value: OnceCell<T>,
-}
+pub struct Lazy<T>(LazyCell<Result<T>, Box<dyn FnOnce() -> Result<T>>>);
 
 impl<T> Lazy<T> {
-    pub fn new(create: impl Fn() -> Result<T> + 'static) -> Self {
-        Self {
-            create: Box::new(create),
-            value: OnceCell::new(),
-        }
+    pub fn new(create: impl FnOnce() -> Result<T> + 'static) -> Self {
+        Self(LazyCell::new(Box::new(create)))
     }
 
     pub fn get(&self) -> Result<&T> {
-        if let Some(value) = self.value.get() {
-            return Ok(value);
-        }
-        let value = (self.create)()?;
-        Ok(self.value.get_or_init(|| value))
+        self.0.as_ref().map_err(|error| anyhow!("{error:#}"))
     }
 }
 
 /// One scope with many persistent channels.
 pub struct Names {
-    pub scope: File,
+    pub scope: Scope,
     pub names: Vec<String>,
 }
 
 impl Names {
     /// Creates the names in random order, so that their order in memory is independent of their order in the list.
     pub fn create(tree: &Tree, count: usize) -> Result<Self> {
-        let ctl = Ctl::new()?;
-        let scope = tree.create_cgroup()?.directory()?;
+        let scope = Scope {
+            node: open_node()?,
+            directory: tree.create_cgroup()?.directory()?,
+        };
         let names: Vec<String> = (0..count).map(|n| format!("channel-{n:05}")).collect();
         let mut order: Vec<&String> = names.iter().collect();
         reproducible_rng().shuffle(&mut order);
         for name in order {
-            ctl.create(&scope, name).with_context(|| {
-                format!("cannot create channel {name} of {count}; check the module parameter scope_max_channels")
+            scope.create(name).with_context(|| {
+                format!("a scope cannot have {count} names; check the module parameter scope_max_channels")
             })?;
         }
         Ok(Self { scope, names })
@@ -65,6 +57,7 @@ impl Names {
 
 /// Cgroups, the first of which contain a channel and therefore have a scope.
 pub struct Scopes {
+    node: Rc<File>,
     cgroups: Vec<Cgroup>,
     count: Cell<usize>,
 }
@@ -72,52 +65,32 @@ pub struct Scopes {
 impl Scopes {
     pub const NAME: &'static str = "channel";
 
-    pub fn create(tree: &Rc<Tree>, count: usize) -> Result<Self> {
-        let cgroups = (0..count)
-            .map(|_| tree.create_cgroup())
-            .collect::<Result<_>>()?;
+    pub fn create(tree: &Tree, count: usize) -> Result<Self> {
+        let cgroups = (0..count).map(|_| tree.create_cgroup());
         Ok(Self {
-            cgroups,
+            node: open_node()?,
+            cgroups: cgroups.collect::<Result<_>>()?,
             count: Cell::new(0),
         })
     }
 
-    pub fn directory(&self, number: usize) -> Result<File> {
-        self.cgroups[number].directory()
+    pub fn scope(&self, number: usize) -> Result<Scope> {
+        Ok(Scope {
+            node: Rc::clone(&self.node),
+            directory: self.cgroups[number].directory()?,
+        })
     }
 
     /// Sets the number of scopes. There is one table of scopes for all, so their number changes between rounds.
-    pub fn set_count(&self, ctl: &Ctl, count: usize) -> Result<()> {
+    pub fn set_count(&self, count: usize) -> Result<()> {
         while self.count.get() < count {
-            let scope = self.directory(self.count.get())?;
-            ctl.create(&scope, Self::NAME)
-                .context("cannot create a channel in each scope")?;
+            self.scope(self.count.get())?.create(Self::NAME)?;
             self.count.set(self.count.get() + 1);
         }
         while self.count.get() > count {
             self.count.set(self.count.get() - 1);
-            let scope = self.directory(self.count.get())?;
-            ctl.unlink(&scope, Self::NAME)
-                .context("cannot remove the channel of each scope")?;
+            self.scope(self.count.get())?.unlink(Self::NAME)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lazy_value_is_created_once() {
-        let times = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&times);
-        let lazy = Lazy::new(move || {
-            counted.set(counted.get() + 1);
-            Ok(7)
-        });
-        assert_eq!(times.get(), 0);
-        assert_eq!((*lazy.get().unwrap(), *lazy.get().unwrap()), (7, 7));
-        assert_eq!(times.get(), 1);
     }
 }

@@ -2,6 +2,7 @@
 //! The daemon of the durable maps, with a store and a socket of its own.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,11 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use sluice_testkit::clock;
 use sluice_testkit::time::Deadline;
-use sluiced_protocol::{MapName, Request, Response, Selection};
+use sluiced_protocol::{Request, Response};
 
-use super::commits;
 use crate::harness::server::{START_TIMEOUT, Server};
-use crate::suites::setup::Confinement;
+use crate::suites::setup::{Confinement, interruptible_sleep};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Without a commit for so long, it does nothing.
@@ -32,13 +32,9 @@ impl Daemon {
         let (store, socket) = (folder.join("store"), folder.join("sluiced.sock"));
         let log = folder.join("sluiced.log");
         let mut command = Command::new(program);
-        command
-            .arg("--store")
-            .arg(&store)
-            .arg("--socket")
-            .arg(&socket)
-            .stderr(File::create(&log)?);
-        let mut process = Server::spawn(&mut command)?;
+        command.arg("--store").arg(&store);
+        command.arg("--socket").arg(&socket);
+        let mut process = Server::spawn(command.stderr(File::create(&log)?))?;
         // The processors and the cgroup of the processes that set values.
         process.confine(confinement.cgroup.as_ref(), &confinement.cpus)?;
         process
@@ -58,9 +54,9 @@ impl Daemon {
         clock::cpu_ns_of(self.process.pid())
     }
 
-    /// All of its commits.
+    /// The transactions that changed its database, modulo 2^32.
     pub fn commits(&self) -> Result<u32> {
-        commits::count(&self.database)
+        commits(&self.database)
     }
 
     /// Waits until it commits no more: it deletes the entries of unlinked maps later.
@@ -73,21 +69,11 @@ impl Daemon {
                 return Ok(());
             }
             before = now;
-            crate::suites::setup::interruptible_sleep(IDLE)?;
+            interruptible_sleep(IDLE)?;
         }
     }
 
-    /// Makes the kernel's copy of a stored map.
-    pub fn attach(&self, map: &MapName) -> Result<()> {
-        self.call(&Request::Attach(Selection::Map(map.clone())))
-    }
-
-    /// Drops the kernel's copy of a map, which stays stored.
-    pub fn detach(&self, map: &MapName) -> Result<()> {
-        self.call(&Request::Detach(Selection::Map(map.clone())))
-    }
-
-    fn call(&self, request: &Request) -> Result<()> {
+    pub fn call(&self, request: &Request) -> Result<()> {
         let response = sluiced_protocol::call(&self.socket, request);
         match response.context("sluiced does not answer")? {
             Response::Done(outcomes) => {
@@ -103,5 +89,51 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.process.terminate(STOP_TIMEOUT);
+    }
+}
+
+/// The transactions that changed a database, modulo 2^32. The index of its write-ahead log has this counter, twice, in the byte
+/// order of the machine. It also continues after a checkpoint (sqlite.org/walformat.html, section 2.1).
+fn commits(database: &Path) -> Result<u32> {
+    const TRIES: usize = 1000;
+    let path = database.with_extension("db-shm");
+    for _ in 0..TRIES {
+        let mut headers = [[0; 48]; 2];
+        File::open(&path)
+            .and_then(|mut file| file.read_exact(headers.as_flattened_mut()))
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let [first, second] = headers;
+        // Unless it is being written.
+        if first == second {
+            return Ok(u32::from_ne_bytes(first[8..12].try_into()?));
+        }
+    }
+    bail!("{} is always being written", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::mechanisms::temp_paths::Directory;
+
+    #[test]
+    fn each_commit_is_counted_once_also_across_checkpoints() {
+        let directory = Directory::new(&std::env::temp_dir()).unwrap();
+        let path = directory.0.join("maps.db");
+        let connection = Connection::open(&path).unwrap();
+        let run = |sql| connection.execute_batch(sql).unwrap();
+        run("PRAGMA journal_mode = WAL; CREATE TABLE numbers (a)");
+        let before = commits(&path).unwrap();
+        for round in 1..=30 {
+            run("BEGIN; INSERT INTO numbers VALUES (1); INSERT INTO numbers VALUES (2); COMMIT");
+            // No changes: not counted.
+            run("SELECT count(*) FROM numbers");
+            assert_eq!(commits(&path).unwrap() - before, round);
+            if round % 10 == 0 {
+                run("PRAGMA wal_checkpoint(TRUNCATE)");
+            }
+        }
     }
 }

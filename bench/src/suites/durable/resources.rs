@@ -2,128 +2,72 @@
 //! What the measurements of the suite share: the disk, the daemon, and the stores, all made when they are first needed.
 
 use std::cell::{OnceCell, RefCell};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, anyhow};
-use sluice_testkit::cgroup::{Cgroup, Tree};
+use anyhow::{Context, Result};
 
 use super::daemon::Daemon;
 use super::disk::Disk;
-use super::{KEYS, Way};
-use crate::harness::rounds::Skipped;
-use crate::suites::map::store::Store;
-use crate::suites::setup::Confinement;
-
-/// A store whose values survive the end of its processes, except for a volatile map.
-pub trait DurableStore: Store {
-    /// Waits until all values are stored that were set.
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Whether its commits are those of sluiced.
-    fn is_stored_by_daemon(&self) -> bool {
-        false
-    }
-}
+use crate::suites::map::store::{self, Store};
+use crate::suites::map::suite::Way;
+use crate::suites::plan::Plan;
 
 pub struct Resources {
-    // Before the daemon, which is told to delete them.
-    stores: RefCell<Vec<(&'static str, Rc<dyn DurableStore>)>>,
-    environment: OnceCell<Environment>,
-    /// The cgroups of maps, or why there are none.
-    pub cgroups: Result<Rc<Tree>, Skipped>,
-    /// The processors and the cgroup of every process.
-    pub confinement: Confinement,
-    pub disk: Option<PathBuf>,
-    pub daemon: PathBuf,
-}
-
-/// The mounted disk, and the daemon with its store there.
-pub struct Environment {
-    // Before the disk.
-    daemon: OnceCell<Daemon>,
-    disk: Disk,
-    program: PathBuf,
-    confinement: Confinement,
+    // Before the daemon, which is told to delete them, and the daemon before the disk.
+    stores: RefCell<Vec<(&'static str, Rc<dyn Store>)>>,
+    daemon: OnceCell<Rc<Daemon>>,
+    disk: OnceCell<Disk>,
+    pub common: store::Resources,
+    pub device: Option<PathBuf>,
+    pub sluiced: PathBuf,
 }
 
 impl Resources {
-    pub fn new(
-        cgroups: Result<Rc<Tree>, Skipped>,
-        confinement: Confinement,
-        disk: Option<PathBuf>,
-        daemon: PathBuf,
-    ) -> Self {
+    pub fn new(plan: &Plan, common: store::Resources) -> Self {
         Self {
             stores: RefCell::default(),
-            environment: OnceCell::new(),
-            cgroups,
-            confinement,
-            disk,
-            daemon,
-        }
-    }
-
-    pub fn environment(&self) -> Result<&Environment> {
-        if let Some(environment) = self.environment.get() {
-            return Ok(environment);
-        }
-        let device = self.disk.as_deref().context("there is no disk")?;
-        let environment = Environment {
             daemon: OnceCell::new(),
-            disk: Disk::mount(device)?,
-            program: self.daemon.clone(),
-            confinement: self.confinement.clone(),
-        };
-        Ok(self.environment.get_or_init(|| environment))
+            disk: OnceCell::new(),
+            common,
+            device: plan.disk.clone(),
+            sluiced: plan.sluiced.clone(),
+        }
     }
 
-    /// The store of this way, which stays filled from round to round.
-    pub fn store(&self, way: &Way) -> Result<Rc<dyn DurableStore>> {
+    pub fn disk(&self) -> Result<&Disk> {
+        if self.disk.get().is_none() {
+            let device = self.device.as_deref().context("there is no disk")?;
+            let _ = self.disk.set(Disk::mount(device)?);
+        }
+        self.disk.get().context("the disk is not mounted")
+    }
+
+    pub fn daemon(&self) -> Result<&Rc<Daemon>> {
+        if self.daemon.get().is_none() {
+            let folder = self.disk()?.folder("sluiced")?;
+            let daemon = Daemon::start(&self.sluiced, &folder, &self.common.confinement)?;
+            let _ = self.daemon.set(Rc::new(daemon));
+        }
+        self.daemon.get().context("sluiced was not started")
+    }
+
+    /// The store of this mechanism, which is created once.
+    pub fn kept(&self, way: &Way<Self>, keys: u64) -> Result<Rc<dyn Store>> {
         let mut stores = self.stores.borrow_mut();
         if let Some((_, store)) = stores.iter().find(|(name, _)| *name == way.name) {
             return Ok(Rc::clone(store));
         }
-        let store: Rc<dyn DurableStore> = (way.create)(KEYS, self)?.into();
+        let store = (way.create)(keys, self)?;
         store.settle()?;
         stores.push((way.name, Rc::clone(&store)));
         Ok(store)
     }
 
-    /// Removes all durable maps.
-    pub fn drop_durable_maps(&self) {
-        let mut stores = self.stores.borrow_mut();
-        stores.retain(|(_, store)| !store.is_stored_by_daemon());
-    }
-
-    pub fn create_cgroup(&self) -> Result<Cgroup> {
-        let tree = self.cgroups.as_ref();
-        tree.map_err(|skip| anyhow!("{}", skip.reason))?
-            .create_cgroup()
-    }
-}
-
-impl Environment {
-    pub fn daemon(&self) -> Result<&Daemon> {
-        if let Some(daemon) = self.daemon.get() {
-            return Ok(daemon);
-        }
-        let folder = self.folder("sluiced")?;
-        let daemon = Daemon::start(&self.program, &folder, &self.confinement)?;
-        Ok(self.daemon.get_or_init(|| daemon))
-    }
-
-    pub fn disk(&self) -> &Path {
-        self.disk.path()
-    }
-
-    /// A new folder on the disk.
-    pub fn folder(&self, name: &str) -> Result<PathBuf> {
-        let path = self.disk().join(name);
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(path)
+    /// Removes the stores of these mechanisms.
+    pub fn drop_stores(&self, names: &[&str]) {
+        self.stores
+            .borrow_mut()
+            .retain(|(name, _)| !names.contains(name));
     }
 }

@@ -7,18 +7,22 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::slice;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::TransactionBehavior::Immediate;
+use rusqlite::{Connection, params};
 
-use super::resources::{DurableStore, Resources};
-use crate::suites::map::store::{Client, Key, Store, VALUE_SIZE, Value, key, value};
+use super::resources::Resources;
+use crate::suites::map::store::{Client, Key, Store, Value, filled};
 
 const SCHEMA: &str = include_str!("../../../../crates/sluiced/src/schema.sql");
 /// SQLite waits for other processes by sleeping, first 1 ms, and in the end 100 ms.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 const MAP: &str = "INSERT INTO maps VALUES (1, '/', 'bench', 0, 0, 384, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0)";
+const GET: &str = "SELECT value FROM entries WHERE map = 1 AND key = ?";
 const SET: &str = "INSERT INTO entries VALUES (1, ?1, ?2, ?3, 0) \
                    ON CONFLICT (map, key) DO UPDATE SET value = ?2, version = ?3, expires_ns = 0";
 const NEXT: &str = "UPDATE maps SET applied = applied + 1 WHERE id = 1 RETURNING applied";
@@ -32,91 +36,90 @@ const FILL: &str = "INSERT INTO filler (page) VALUES (zeroblob(4000))";
 /// Other bytes than before: SQLite does not write a page that stays the same.
 const REFILL: &str = "UPDATE filler SET page = randomblob(4000)";
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>> {
-    let database = resources.environment()?.folder("sqlite")?.join("maps.db");
-    create_tables(&database, keys)?;
-    Ok(Box::new(Database(database)))
-}
-
-fn create_tables(database: &Path, keys: u64) -> Result<()> {
-    let mut connection = connect(database)?;
-    connection.execute_batch(SCHEMA)?;
-    connection.execute_batch(FILLER)?;
-    connection.execute(MAP, [])?;
-    let transaction = connection.transaction()?;
-    for number in 0..keys {
-        transaction.execute(SET, params![key(number), value(number, 0), 0])?;
-    }
-    for _ in 0..LOG_PAGES {
-        transaction.execute(FILL, [])?;
-    }
-    transaction.commit()?;
-    Ok(())
-}
-
-/// As the daemon's has it. The first process does it; when the last one ends, SQLite deletes the log.
-fn fill_log(connection: &mut Connection, database: &Path) -> Result<()> {
-    let log_len = || fs::metadata(database.with_extension("db-wal")).map(|file| file.len());
-    connection.pragma_update(None, "synchronous", "OFF")?;
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if log_len()? < LOG_PAGES * PAGE {
-        transaction.execute(REFILL, [])?;
-    }
-    transaction.commit()?;
-    ensure!(log_len()? >= LOG_PAGES * PAGE, "the log is not full");
-    // Otherwise the first measured transaction would.
-    for file in [database.to_path_buf(), database.with_extension("db-wal")] {
-        File::open(file)?.sync_all()?;
-    }
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    Ok(())
-}
-
-/// As the daemon does.
-fn connect(database: &Path) -> Result<Connection> {
-    let connection = Connection::open(database)
-        .with_context(|| format!("cannot open {}", database.display()))?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
-    Ok(connection)
+pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+    let folder = resources.disk()?.folder("sqlite")?;
+    filled(Database::create(&folder)?, keys)
 }
 
 /// Not a connection: processes that are forked must not inherit one.
 struct Database(PathBuf);
 
-impl Store for Database {
-    fn client(&self) -> Result<Box<dyn Client>> {
-        let mut connection = connect(&self.0)?;
-        fill_log(&mut connection, &self.0)?;
-        Ok(Box::new(Process(connection)))
+impl Database {
+    fn create(folder: &Path) -> Result<Self> {
+        let database = Self(folder.join("maps.db"));
+        let mut connection = database.connect()?;
+        for sql in [SCHEMA, FILLER, MAP] {
+            connection.execute_batch(sql)?;
+        }
+        let transaction = connection.transaction()?;
+        for _ in 0..LOG_PAGES {
+            transaction.execute(FILL, [])?;
+        }
+        transaction.commit()?;
+        Ok(database)
+    }
+
+    /// As the daemon does.
+    fn connect(&self) -> Result<Connection> {
+        let connection = Connection::open(&self.0)
+            .with_context(|| format!("cannot open {}", self.0.display()))?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "cell_size_check", true)?;
+        connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
+        Ok(connection)
+    }
+
+    /// As the log of the daemon. The first process does it; when the last one ends, SQLite deletes the log.
+    fn fill_log(&self, connection: &mut Connection) -> Result<()> {
+        let log = self.0.with_extension("db-wal");
+        let is_full = || fs::metadata(&log).map(|file| file.len() >= LOG_PAGES * PAGE);
+        connection.pragma_update(None, "synchronous", "OFF")?;
+        let transaction = connection.transaction_with_behavior(Immediate)?;
+        if !is_full()? {
+            transaction.execute(REFILL, [])?;
+        }
+        transaction.commit()?;
+        ensure!(is_full()?, "the log is not full");
+        // Otherwise the first measured transaction would.
+        for file in [&self.0, &log] {
+            File::open(file)?.sync_all()?;
+        }
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        Ok(())
     }
 }
 
-impl DurableStore for Database {}
+impl Store for Database {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        let mut connection = self.connect()?;
+        self.fill_log(&mut connection)?;
+        Ok(Box::new(Process(connection)))
+    }
+}
 
 struct Process(Connection);
 
 impl Client for Process {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
-        let sql = "SELECT value FROM entries WHERE map = 1 AND key = ?";
-        let mut statement = self.0.prepare_cached(sql)?;
-        *value = statement.query_row([key], |row| row.get::<_, [u8; VALUE_SIZE]>(0))?;
+        let mut statement = self.0.prepare_cached(GET)?;
+        *value = statement.query_row([key], |row| row.get(0))?;
         Ok(())
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        let transaction = self
-            .0
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let number: i64 = transaction
-            .prepare_cached(NEXT)?
-            .query_row([], |row| row.get(0))?;
-        transaction
-            .prepare_cached(SET)?
-            .execute(params![key, value, number])?;
+        self.set_batch(slice::from_ref(key), slice::from_ref(value))
+    }
+
+    fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
+        let transaction = self.0.transaction_with_behavior(Immediate)?;
+        for (key, value) in keys.iter().zip(values) {
+            let mut next = transaction.prepare_cached(NEXT)?;
+            let number: i64 = next.query_row([], |row| row.get(0))?;
+            let mut set = transaction.prepare_cached(SET)?;
+            set.execute(params![key, value, number])?;
+        }
         transaction.commit()?;
         Ok(())
     }
@@ -126,24 +129,20 @@ impl Client for Process {
 mod tests {
     use super::*;
     use crate::mechanisms::temp_paths::Directory;
+    use crate::suites::map::store::{key, value};
 
     #[test]
     fn sets_overwrite_a_log_of_the_full_size() {
         let directory = Directory::new(&std::env::temp_dir()).unwrap();
-        let database = directory.0.join("maps.db");
-        create_tables(&database, 10).unwrap();
-        let log_len = || {
-            fs::metadata(database.with_extension("db-wal"))
-                .unwrap()
-                .len()
-        };
-        let mut client = Database(database.clone()).client().unwrap();
-        let before = log_len();
+        let database = Database::create(&directory.0).unwrap();
+        let log = database.0.with_extension("db-wal");
+        let mut client = database.client().unwrap();
+        let before = fs::metadata(&log).unwrap().len();
         assert!(before >= LOG_PAGES * PAGE);
         for stamp in 1..=20 {
             client.set(&key(3), &value(3, stamp)).unwrap();
         }
-        assert_eq!(log_len(), before);
+        assert_eq!(fs::metadata(&log).unwrap().len(), before);
         let mut found = value(0, 0);
         client.get(&key(3), &mut found).unwrap();
         assert_eq!(found, value(3, 20));

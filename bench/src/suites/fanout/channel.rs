@@ -4,78 +4,74 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use sluice_testkit::cgroup::Tree;
 use sluice_testkit::clock;
 
-use crate::harness::rounds::Skipped;
+use super::conditions::Conditions;
+use crate::harness::server::Server;
 use crate::mechanisms::temp_paths::TempPaths;
+use crate::suites::plan::Plan;
 
 /// Bytes that a mechanism holds for each receiver, or for all. Each holds a whole burst.
 pub const CAPACITY: usize = 1 << 20;
-
-/// What a channel is created for.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Message size in bytes.
-    pub size: usize,
-    pub receivers: usize,
-    /// Receivers sleep until there is a message; otherwise they are told that there is none.
-    pub blocking: bool,
-}
-
-/// Who receives a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    All,
-    One,
-}
-
-/// All ends of a channel, created before the fork. Each process keeps one.
-pub trait Channel {
-    /// Returns once all receivers are connected.
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>>;
-    fn receiver(self: Box<Self>, number: usize) -> Result<Box<dyn Receiver>>;
-}
-
-pub trait Sender {
-    fn send(&mut self, message: &[u8]) -> Result<()>;
-
-    /// Processor time of others that send on behalf of this thread.
-    fn helpers_ns(&self) -> Result<u64> {
-        Ok(clock::process_cpu_ns().saturating_sub(clock::thread_cpu_ns()))
-    }
-}
-
-pub trait Receiver {
-    /// Passes the next message on. False: there is none; never if the channel is blocking.
-    fn receive(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool>;
-}
-
-/// What channels are created with.
-pub struct Resources {
-    /// The cgroups of mechanisms that need the module, or why there are none.
-    pub cgroups: Result<Rc<Tree>, Skipped>,
-    /// For sockets that have one.
-    pub paths: TempPaths,
-}
-
-impl Resources {
-    pub fn new(cgroups: Result<Rc<Tree>, Skipped>) -> Self {
-        Self {
-            cgroups,
-            paths: TempPaths::in_directory(std::env::temp_dir()),
-        }
-    }
-}
 
 /// A mechanism.
 #[derive(Clone, Copy)]
 pub struct Way {
     pub name: &'static str,
-    pub delivery: Delivery,
+    /// A message has one receiver; otherwise all receive it.
+    pub to_one: bool,
     /// Its library has threads of its own, which the scheduler places.
     pub own_threads: bool,
-    /// The reason why it cannot be measured here.
-    pub unavailable: fn(&Resources) -> Option<Skipped>,
-    pub create: fn(&Shape, &Resources) -> Result<Box<dyn Channel>>,
+    pub prepare: Prepare,
+}
+
+/// Fails if the mechanism cannot be measured here. The paths are for sockets.
+pub type Prepare = fn(&Plan, &Rc<TempPaths>) -> Result<Create>;
+
+/// Creates a channel, before the fork.
+pub type Create = Rc<dyn Fn(&Conditions) -> Result<Channel>>;
+
+/// Opens the end of the sender (None) or of the receiver with this number, and closes all other ends. Each process opens one.
+pub type Channel = Box<dyn FnOnce(Option<usize>) -> Result<End>>;
+
+pub enum End {
+    Sender(Sender),
+    Receiver(Receive),
+}
+
+pub struct Sender {
+    pub send: Send,
+    /// Sends on behalf of this process.
+    pub daemon: Option<Server>,
+}
+
+pub type Send = Box<dyn FnMut(&[u8]) -> Result<()>>;
+
+/// Passes the next message on. False: there is none; never if the channel is blocking.
+pub type Receive = Box<dyn FnMut(Visit) -> Result<bool>>;
+
+/// What a receiver does with a message.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+
+impl End {
+    pub fn sender(send: impl FnMut(&[u8]) -> Result<()> + 'static) -> Result<Self> {
+        Ok(Self::Sender(Sender {
+            send: Box::new(send),
+            daemon: None,
+        }))
+    }
+
+    pub fn receiver(receive: impl FnMut(Visit) -> Result<bool> + 'static) -> Result<Self> {
+        Ok(Self::Receiver(Box::new(receive)))
+    }
+}
+
+impl Sender {
+    /// Processor time of others that send on behalf of this thread.
+    pub fn helpers_ns(&self) -> Result<u64> {
+        match &self.daemon {
+            Some(daemon) => clock::cpu_ns_of(daemon.pid()),
+            None => Ok(clock::process_cpu_ns().saturating_sub(clock::thread_cpu_ns())),
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! Costs are measured in bursts, each of which fits into every channel. The sender waits for the receivers after each
 //! burst, and only the burst itself is counted, so its cost contains no waiting for room.
 
-use std::rc::Rc;
+use std::hint::spin_loop;
 use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
@@ -13,69 +13,41 @@ use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::workers::{Group, Side, Start};
 
-use super::channel::{Channel, Delivery, Resources, Sender, Shape, Way};
-use super::progress::{LOOK_INTERVAL, Progress};
-use crate::harness::rounds::{Job, Measurement, ReceiverState};
-use crate::reports::fanout::{Conditions, Cost};
+use super::channel::{CAPACITY, Channel, Create, End, Receive, Sender, Way};
+use super::conditions::{Conditions, Cost, ReceiverState};
+use super::counters::Counters;
+use super::messages::{self, END, Seen};
+use crate::harness::rounds::{Job, Measurement};
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
 
 /// Messages and bytes of a burst at most. Bytes are a quarter of the capacity.
 const BURST: usize = 256;
-const BURST_BYTES: usize = super::channel::CAPACITY / 4;
+const BURST_BYTES: usize = CAPACITY / 4;
 /// From the reception of a message until the receiver certainly sleeps.
 const FALLING_ASLEEP: Duration = Duration::from_micros(200);
 const CHECKED_BURSTS: u64 = 3;
 const CHECKED_MESSAGES_ASLEEP: u64 = 32;
-/// Each message begins with its number; the last one with this.
-const HEADER: usize = 8;
-const END: u64 = u64::MAX;
-/// Bytes of a cache line.
-const LINE: usize = 64;
-/// The bytes of a message depend on its number modulo this.
-const PATTERNS: usize = 251;
+/// Pauses between two looks of the sender, which would otherwise delay the receivers.
+const PAUSES: usize = 200;
+/// Between two looks of a sender that leaves its processor to the receivers.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 pub struct Exchange {
     pub way: Way,
-    pub resources: Rc<Resources>,
+    pub create: Create,
     pub confinement: Confinement,
     pub conditions: Conditions,
     pub duration: Duration,
 }
 
-/// When the sender stops, and whether all bytes are compared.
-#[derive(Clone, Copy)]
-enum Extent {
-    For(Duration),
-    Checked(u64),
-}
-
-impl Extent {
-    fn includes(self, sent: u64, begin: u64) -> bool {
-        match self {
-            Self::For(duration) => clock::now_ns() - begin < duration.as_nanos() as u64,
-            Self::Checked(messages) => sent < messages,
-        }
-    }
-
-    fn is_checked(self) -> bool {
-        matches!(self, Self::Checked(_))
-    }
-}
-
-/// What the sender returns.
-struct Sent {
-    messages: u64,
-    begin: u64,
-    cpu: u64,
-}
-
-/// What a receiver returns.
-struct Received {
-    messages: u64,
-    /// Of the numbers of the messages.
-    sum: u64,
-    end: u64,
-    cpu: u64,
+/// What the processes of one exchange share.
+struct Shared {
+    /// The number of messages to send, of which all bytes are compared. None: it sends until the measured time is over.
+    messages: Option<u64>,
+    /// The messages that may be received.
+    released: Counters,
+    /// The messages that each receiver has received.
+    received: Counters,
 }
 
 impl Job for Exchange {
@@ -84,31 +56,11 @@ impl Job for Exchange {
             ReceiverState::Asleep => CHECKED_MESSAGES_ASLEEP,
             _ => CHECKED_BURSTS * self.burst(),
         };
-        let (sent, received) = self.run(Extent::Checked(messages))?;
-        ensure!(sent.messages >= messages, "too few messages were sent");
-        let expected = (0..sent.messages).sum::<u64>() * self.deliveries();
-        let sum: u64 = received.iter().map(|one| one.sum).sum();
-        ensure!(
-            sum == expected,
-            "the numbers of the received messages add up to {sum}, not {expected}"
-        );
-        Ok(())
+        self.run(Some(messages)).map(drop)
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let (sent, received) = self.run(Extent::For(self.duration))?;
-        let end = received.iter().map(|one| one.end).max();
-        let receiver_cpu: u64 = received.iter().map(|one| one.cpu).sum();
-        Ok(Measurement {
-            messages: sent.messages,
-            bytes: sent.messages * self.deliveries() * self.conditions.size as u64,
-            elapsed_ns: end.unwrap_or(0).saturating_sub(sent.begin),
-            cpu_ns: match self.conditions.cost {
-                Cost::Sender => sent.cpu,
-                Cost::Receiver => receiver_cpu / self.conditions.receivers as u64,
-            },
-            ..Measurement::default()
-        })
+        self.run(None)
     }
 }
 
@@ -120,72 +72,75 @@ impl Exchange {
         }
     }
 
+    fn streams(&self) -> bool {
+        self.conditions.state == ReceiverState::Streaming
+    }
+
     /// Receptions of each message.
     fn deliveries(&self) -> u64 {
-        match self.way.delivery {
-            Delivery::All => self.conditions.receivers as u64,
-            Delivery::One => 1,
+        match self.way.to_one {
+            true => 1,
+            false => self.conditions.receivers as u64,
         }
     }
 
-    /// Fails if a receiver misses a message, or gets them in another order.
-    fn run(&self, extent: Extent) -> Result<(Sent, Vec<Received>)> {
-        let shape = Shape {
-            size: self.conditions.size,
-            receivers: self.conditions.receivers,
-            blocking: matches!(
-                self.conditions.state,
-                ReceiverState::Asleep | ReceiverState::Streaming
-            ),
-        };
-        let channel = (self.way.create)(&shape, &self.resources)?;
-        let progress = Progress::new(self.conditions.receivers)?;
-        let mut group = Group::start(
-            1 + self.conditions.receivers,
-            channel,
-            PROCESS_TIMEOUT,
-            |number, channel, start| match number.checked_sub(1) {
-                None => self.send(channel, start, &progress, extent),
-                Some(receiver) => self.receive(channel, receiver, start, &progress, extent),
-            },
-        )?;
-        group.go()?;
-        let mut numbers = group.finish(self.duration + PROCESS_TIMEOUT)?.into_iter();
-        let sent = numbers.next().context("the sender has no result")?;
-        let [messages, begin, cpu] = sent[..].try_into()?;
-        let sent = Sent {
+    /// Sends for the measured time, or at least this many messages and compares all bytes.
+    fn run(&self, messages: Option<u64>) -> Result<Measurement> {
+        let receivers = self.conditions.receivers;
+        let shared = Shared {
             messages,
-            begin,
-            cpu,
+            released: Counters::new(1)?,
+            received: Counters::new(receivers)?,
         };
-        let received = numbers.map(|one| {
-            let [messages, sum, end, cpu] = one[..].try_into()?;
-            Ok(Received {
-                messages,
-                sum,
-                end,
-                cpu,
-            })
-        });
-        let received = received.collect::<Result<Vec<_>>>()?;
-        self.expect_all(messages, &received)?;
-        Ok((sent, received))
+        let channel = (self.create)(&self.conditions)?;
+        let role = |process: usize, channel: Channel, start: &mut Start| match channel(
+            process.checked_sub(1),
+        )? {
+            End::Sender(sender) => self.send(&shared, sender, start),
+            End::Receiver(receive) => self.receive(&shared, receive, process - 1, start),
+        };
+        let mut group = Group::start(1 + receivers, channel, PROCESS_TIMEOUT, role)?;
+        group.go()?;
+        let reports = group.finish(self.duration + PROCESS_TIMEOUT)?;
+        let (sender, receivers) = reports.split_first().context("there is no sender")?;
+        self.measurement(sender, receivers)
     }
 
-    fn expect_all(&self, sent: u64, received: &[Received]) -> Result<()> {
-        let total: u64 = received.iter().map(|one| one.messages).sum();
-        let misses = |one: &Received| one.messages != sent;
-        let expected = sent * self.deliveries();
+    /// Fails if a receiver has missed a message.
+    fn measurement(&self, sender: &[u64], receivers: &[Vec<u64>]) -> Result<Measurement> {
+        let [sent, begin, sender_cpu] = sender.try_into()?;
+        let (mut received, mut sums, mut last, mut receiver_cpu) = (0, 0, 0, 0);
+        for receiver in receivers {
+            let [messages, sum, end, cpu] = receiver[..].try_into()?;
+            ensure!(
+                messages == sent || self.way.to_one,
+                "{sent} messages were sent, but a receiver has received {messages}"
+            );
+            received += messages;
+            sums += sum;
+            last = end.max(last);
+            receiver_cpu += cpu;
+        }
+        let expected = [sent, (0..sent).sum()].map(|one| one * self.deliveries());
         ensure!(
-            total == expected
-                && !(self.way.delivery == Delivery::All && received.iter().any(misses)),
-            "{sent} messages were sent, {expected} receptions expected, but there were {total}"
+            [received, sums] == expected,
+            "the receptions and the sum of the numbers of messages are {:?}, not {expected:?}",
+            [received, sums]
         );
-        Ok(())
+        Ok(Measurement {
+            messages: sent,
+            bytes: received * self.conditions.size as u64,
+            elapsed_ns: last.saturating_sub(begin),
+            cpu_ns: match self.conditions.cost {
+                Cost::Sending => sender_cpu,
+                Cost::Receiving => receiver_cpu / receivers.len() as u64,
+            },
+            ..Measurement::default()
+        })
     }
 
     fn enter(&self, side: Side) -> Result<()> {
-        match self.conditions.state == ReceiverState::Streaming && self.conditions.receivers > 1 {
+        match self.streams() && self.conditions.receivers > 1 {
             true => self.confinement.enter_any_cpu(),
             false if self.way.own_threads => self.confinement.enter_with_this_thread(side),
             false => self.confinement.enter(side),
@@ -193,204 +148,114 @@ impl Exchange {
     }
 
     /// Returns the number of messages, the time of the first one, and the processor time of the bursts.
-    fn send(
-        &self,
-        channel: Box<dyn Channel>,
-        start: &mut Start,
-        progress: &Progress,
-        extent: Extent,
-    ) -> Result<Vec<u64>> {
-        let mut sender = channel.sender()?;
-        let patterns = patterns(self.conditions.size);
+    fn send(&self, shared: &Shared, mut sender: Sender, start: &mut Start) -> Result<Vec<u64>> {
         let mut message = vec![0xa5; self.conditions.size];
         self.enter(Side::First)?;
         start.wait()?;
         let begin = clock::now_ns();
+        let end = begin + self.duration.as_nanos() as u64;
         let helpers = sender.helpers_ns()?;
         let (mut sent, mut cpu) = (0, 0);
-        while extent.includes(sent, begin) {
+        while match shared.messages {
+            Some(messages) => sent < messages,
+            None => clock::now_ns() < end,
+        } {
             let before = clock::thread_cpu_ns();
             for number in sent..sent + self.burst() {
-                if extent.is_checked() {
-                    message.copy_from_slice(pattern(&patterns, number, self.conditions.size));
-                }
-                message[..HEADER].copy_from_slice(&number.to_ne_bytes());
-                sender.send(&message)?;
+                messages::write(&mut message, number, shared.messages.is_some());
+                (sender.send)(&message)?;
             }
             cpu += clock::thread_cpu_ns() - before;
             sent += self.burst();
-            self.follow(progress, sent);
+            self.follow(shared, sent);
         }
-        message[..HEADER].copy_from_slice(&END.to_ne_bytes());
-        self.end(&mut *sender, &message, progress, sent)?;
+        messages::write(&mut message, END, false);
+        self.end(shared, &mut sender, &message, sent)?;
         cpu += sender.helpers_ns()?.saturating_sub(helpers);
         Ok(vec![sent, begin, cpu])
     }
 
-    /// Tells each receiver that there are no more messages.
-    fn end(
-        &self,
-        sender: &mut dyn Sender,
-        message: &[u8],
-        progress: &Progress,
-        sent: u64,
-    ) -> Result<()> {
-        if self.way.delivery == Delivery::One {
-            return self.end_one_by_one(sender, progress, sent);
-        }
-        sender.send(message)?;
-        progress.release(sent + 1);
-        let all = (sent + 1) * self.deliveries();
-        match self.conditions.state {
-            // Receivers of ZeroMQ may drop messages when the sender closes its end before they have received them.
-            ReceiverState::Streaming => progress.sleep_until_received(all),
-            _ => progress.await_received(all),
-        }
-        Ok(())
-    }
-
-    /// Which receiver gets the next message is not known: a send that is repeated may pass one over. So ends are sent until
-    /// each has one. They are short, because those for receivers that have ended stay in the channel.
-    fn end_one_by_one(
-        &self,
-        sender: &mut dyn Sender,
-        progress: &Progress,
-        sent: u64,
-    ) -> Result<()> {
-        let all = sent + self.conditions.receivers as u64;
-        let mut ends = 0;
-        while progress.received() < all {
-            sender.send(&END.to_ne_bytes())?;
-            ends += 1;
-            progress.release(sent + ends);
-            sleep(LOOK_INTERVAL);
-        }
-        Ok(())
-    }
-
     /// After a burst: waits until the receivers are ready for the next one.
-    fn follow(&self, progress: &Progress, sent: u64) {
-        if self.conditions.state == ReceiverState::Streaming {
+    fn follow(&self, shared: &Shared, sent: u64) {
+        if self.streams() {
             return;
         }
-        progress.release(sent);
-        progress.await_received(sent * self.deliveries());
+        shared.released.set(0, sent);
+        while shared.received.total() < sent * self.deliveries() {
+            pause();
+        }
         if self.conditions.state == ReceiverState::Asleep {
             sleep(FALLING_ASLEEP);
         }
+    }
+
+    /// Tells each receiver that there are no more messages, and waits for all: receivers of ZeroMQ may drop messages when the sender
+    /// closes its end before they have received them.
+    fn end(&self, shared: &Shared, sender: &mut Sender, last: &[u8], sent: u64) -> Result<()> {
+        let all = sent * self.deliveries() + self.conditions.receivers as u64;
+        if !self.way.to_one {
+            (sender.send)(last)?;
+            shared.released.set(0, sent + 1);
+        }
+        let mut ends = 0;
+        while shared.received.total() < all {
+            if self.way.to_one {
+                // Which receiver gets the next message is not known: a send that is repeated may pass one over. So ends are sent
+                // until each has one. They are short, because those for receivers that have ended stay in the channel.
+                (sender.send)(&END.to_ne_bytes())?;
+                ends += 1;
+                shared.released.set(0, sent + ends);
+            }
+            match self.streams() || self.way.to_one {
+                true => sleep(LOOK_INTERVAL),
+                false => pause(),
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of messages, the sum of their numbers, the time of the last one, and the processor time of
     /// receptions.
     fn receive(
         &self,
-        channel: Box<dyn Channel>,
+        shared: &Shared,
+        mut receive: Receive,
         number: usize,
         start: &mut Start,
-        progress: &Progress,
-        extent: Extent,
     ) -> Result<Vec<u64>> {
-        let mut receiver = channel.receiver(number)?;
-        let mut seen = Seen::new(self, extent.is_checked());
+        let state = self.conditions.state;
+        let mut seen = Seen::new(&self.conditions, self.way.to_one, shared.messages.is_some());
         self.enter(Side::Second)?;
         start.wait()?;
         let (mut released, mut cpu, mut burst_cpu) = (0, 0, clock::thread_cpu_ns());
         while !seen.ended {
-            let in_turn = self.conditions.state != ReceiverState::Busy || seen.messages < released;
-            if in_turn && receiver.receive(&mut |message| seen.visit(message))? {
-                if self.conditions.state == ReceiverState::Asleep {
-                    progress.set_received(number, seen.messages);
+            let in_turn = state != ReceiverState::Busy || seen.messages < released;
+            if in_turn && receive(&mut |message| seen.visit(message))? {
+                if state == ReceiverState::Asleep {
+                    shared.received.set(number, seen.messages);
                 }
                 continue;
             }
-            progress.set_received(number, seen.messages);
-            match self.conditions.state {
-                // A message that is still on its way is awaited; of one for another receiver nothing is known.
-                ReceiverState::Busy if in_turn && self.way.delivery == Delivery::All => yield_now(),
-                ReceiverState::Busy => {
-                    cpu += clock::thread_cpu_ns() - burst_cpu;
-                    released = progress.await_release(released);
-                    burst_cpu = clock::thread_cpu_ns();
+            shared.received.set(number, seen.messages);
+            // A message to all that is still on its way is awaited; of one for another receiver nothing is known.
+            if state == ReceiverState::Busy && (self.way.to_one || !in_turn) {
+                cpu += clock::thread_cpu_ns() - burst_cpu;
+                while shared.released.get(0) <= released {
+                    yield_now();
                 }
-                _ => yield_now(),
+                released = shared.released.get(0);
+                burst_cpu = clock::thread_cpu_ns();
+            } else {
+                yield_now();
             }
         }
         cpu += clock::thread_cpu_ns() - burst_cpu;
-        progress.set_received(number, seen.messages + 1);
+        shared.received.set(number, seen.messages + 1);
         Ok(vec![seen.messages, seen.sum, clock::now_ns(), cpu])
     }
 }
 
-/// What a receiver has received.
-struct Seen<'a> {
-    exchange: &'a Exchange,
-    /// The bytes of all messages, if they are compared.
-    patterns: Option<Vec<u8>>,
-    messages: u64,
-    next: u64,
-    sum: u64,
-    ended: bool,
-}
-
-impl<'a> Seen<'a> {
-    fn new(exchange: &'a Exchange, checked: bool) -> Self {
-        Self {
-            exchange,
-            patterns: checked.then(|| patterns(exchange.conditions.size)),
-            messages: 0,
-            next: 0,
-            sum: 0,
-            ended: false,
-        }
-    }
-
-    fn visit(&mut self, message: &[u8]) -> Result<()> {
-        let size = self.exchange.conditions.size;
-        let header = message.first_chunk().context("a message has a number")?;
-        let number = u64::from_ne_bytes(*header);
-        if number == END {
-            self.ended = true;
-            return Ok(());
-        }
-        ensure!(
-            message.len() == size,
-            "a message has {} bytes instead of {size}",
-            message.len()
-        );
-        let in_order = match self.exchange.way.delivery {
-            Delivery::All => number == self.next,
-            Delivery::One => number >= self.next,
-        };
-        ensure!(in_order, "message {number} follows {}", self.next);
-        if self.exchange.conditions.cost == Cost::Receiver {
-            std::hint::black_box(read_lines(message));
-        }
-        if let Some(patterns) = &self.patterns {
-            let expected = pattern(patterns, number, size);
-            ensure!(
-                message[HEADER..] == expected[HEADER..],
-                "message {number} arrived damaged"
-            );
-        }
-        self.messages += 1;
-        self.next = number + 1;
-        self.sum += number;
-        Ok(())
-    }
-}
-
-/// A word of each cache line.
-fn read_lines(message: &[u8]) -> u64 {
-    let words = message.chunks(LINE).filter_map(|line| line.first_chunk());
-    words.fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))
-}
-
-/// The bytes from which those of all messages are taken.
-fn patterns(size: usize) -> Vec<u8> {
-    let bytes = 0..size + PATTERNS;
-    bytes.map(|at| (at * 7 + at / PATTERNS) as u8).collect()
-}
-
-fn pattern(patterns: &[u8], number: u64, size: usize) -> &[u8] {
-    &patterns[number as usize % PATTERNS..][..size]
+/// Between two looks of a sender that spins.
+fn pause() {
+    (0..PAUSES).for_each(|_| spin_loop());
 }

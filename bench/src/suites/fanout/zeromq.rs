@@ -7,79 +7,51 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::channel::{Channel, Receiver, Resources, Sender, Shape};
+use super::channel::{Create, End, Visit};
+use super::conditions::Conditions;
+use crate::mechanisms::temp_paths::TempPaths;
 use crate::mechanisms::zmq_library::{Kind, Socket, Zmq};
+use crate::suites::plan::Plan;
 
-pub fn unavailable() -> Option<String> {
-    let missing = Zmq::load().err()?;
-    Some(format!("{missing:#}; install libzmq5"))
-}
-
-pub fn create(shape: &Shape, resources: &Resources) -> Result<Box<dyn Channel>> {
-    let zmq = Zmq::load().map_err(|error| anyhow!("{error:#}"))?;
-    let path = resources.paths.next_path()?;
-    Ok(Box::new(Endpoint {
-        zmq: Rc::new(zmq),
-        name: format!("ipc://{}", path.display()),
-        shape: *shape,
+/// The sockets are created after the fork, because their threads start with them.
+pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
+    let zmq = Zmq::load().map_err(|error| anyhow!("{error:#}; install libzmq5"))?;
+    let (zmq, paths) = (Rc::new(zmq), Rc::clone(paths));
+    Ok(Rc::new(move |&conditions: &Conditions| {
+        let endpoint = format!("ipc://{}", paths.next_path()?.display());
+        let zmq = Rc::clone(&zmq);
+        Ok(Box::new(move |number| match number {
+            None => publisher(zmq, &endpoint, conditions.receivers),
+            Some(_) => subscriber(zmq, &endpoint, &conditions),
+        }))
     }))
 }
 
-/// The sockets are created after the fork, because their threads start with them.
-struct Endpoint {
-    zmq: Rc<Zmq>,
-    name: String,
-    shape: Shape,
+fn publisher(zmq: Rc<Zmq>, endpoint: &str, receivers: usize) -> Result<End> {
+    let socket = Socket::new(zmq, Kind::XPub)?;
+    socket.deliver_all()?;
+    socket.bind(endpoint)?;
+    for _ in 0..receivers {
+        let subscription = socket.receive(&mut [0; 1]);
+        subscription.context("cannot receive a subscription")?;
+    }
+    End::sender(move |message| socket.send(message))
 }
 
-impl Channel for Endpoint {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        let socket = Socket::new(self.zmq, Kind::XPub)?;
-        socket.deliver_all()?;
-        socket.bind(&self.name)?;
-        for _ in 0..self.shape.receivers {
-            let subscription = socket.receive(&mut [0; 1]);
-            subscription.context("cannot receive a subscription")?;
+fn subscriber(zmq: Rc<Zmq>, endpoint: &str, conditions: &Conditions) -> Result<End> {
+    let socket = Socket::new(zmq, Kind::Sub)?;
+    socket.subscribe_to_all()?;
+    socket.connect(endpoint)?;
+    let blocks = conditions.blocks();
+    let mut message = vec![0; conditions.size];
+    End::receiver(move |visit: Visit| {
+        let length = match blocks {
+            true => Some(socket.receive(&mut message)?),
+            false => socket.receive_now(&mut message)?,
+        };
+        if let Some(length) = length {
+            visit(&message[..length])?;
         }
-        Ok(Box::new(Publisher(socket)))
-    }
-
-    fn receiver(self: Box<Self>, _number: usize) -> Result<Box<dyn Receiver>> {
-        let socket = Socket::new(self.zmq, Kind::Sub)?;
-        socket.subscribe_to_all()?;
-        socket.connect(&self.name)?;
-        Ok(Box::new(Subscriber {
-            socket,
-            blocking: self.shape.blocking,
-            message: vec![0; self.shape.size],
-        }))
-    }
-}
-
-struct Publisher(Socket);
-
-impl Sender for Publisher {
-    fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.0.send(message)
-    }
-}
-
-struct Subscriber {
-    socket: Socket,
-    blocking: bool,
-    message: Vec<u8>,
-}
-
-impl Receiver for Subscriber {
-    fn receive(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
-        let received = match self.blocking {
-            true => Some(self.socket.receive(&mut self.message)?),
-            false => self.socket.receive_now(&mut self.message)?,
-        };
-        let Some(length) = received else {
-            return Ok(false);
-        };
-        visit(&self.message[..length])?;
-        Ok(true)
-    }
+        Ok(length.is_some())
+    })
 }

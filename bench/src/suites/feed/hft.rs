@@ -3,35 +3,58 @@
 //! ("v3.1"), also in single pages.
 
 use std::fs::File;
-use std::io::Read as _;
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::clock;
 use sluice_testkit::hft::{self, Layout, Memory, NODE, Packet, Start};
 
-use super::source::{Header, INTERVAL_NS, SIZE, Source};
-
-pub fn reader() -> Result<Box<dyn Source>> {
-    Ok(Box::new(Reader(open()?)))
-}
-
-pub fn mapped(layout: Layout) -> Result<Box<dyn Source>> {
-    let file = open()?;
-    Ok(Box::new(Mapped {
-        memory: Memory::map(&file, layout)?,
-        file,
-        layout,
-        received: 0,
-    }))
-}
+use super::source::{self, Header, INTERVAL, SIZE, Source};
 
 pub fn open() -> Result<File> {
     let file = File::options().read(true).write(true).open(NODE);
     file.with_context(|| format!("cannot open {NODE}; run as root"))
 }
 
+pub fn reader(cpu: usize) -> Result<Source> {
+    let file = open()?;
+    start(&file, Start::for_readers(), cpu)?;
+    Ok(source::reader(file, header))
+}
+
+pub fn mapped(layout: Layout, cpu: usize) -> Result<Source> {
+    let file = open()?;
+    let memory = Memory::map(&file, layout)?;
+    start(&file, Start::mapped(layout), cpu)?;
+    let is_ring = matches!(layout, Layout::Ring | Layout::RingPages);
+    // The number of packets received from a ring; the sequence number of the last packet received from a slot.
+    let mut received = 0;
+    Ok(Box::new(move || {
+        // The simulator ends when its file is closed.
+        let _running = &file;
+        if is_ring {
+            // The packets before are not needed any more.
+            memory.set_tail(received);
+        }
+        let mut packet = [0; SIZE];
+        // No pause instruction, see source.rs.
+        while memory.head(layout) <= received {}
+        memory.copy_packet(layout, received, &mut packet);
+        let now = clock::cycles();
+        let header = header(&packet);
+        if is_ring {
+            received += 1;
+            ensure!(header.is_some(), "packet {received} arrived damaged");
+        } else {
+            // A packet in a slot may be newer than the number that announced it.
+            received = header.map_or(received, |header| header.sequence);
+        }
+        Ok((now, header))
+    }))
+}
+
 fn start(file: &File, settings: Start, cpu: usize) -> Result<()> {
     let settings = Start {
-        interval_ns: INTERVAL_NS,
+        interval_ns: INTERVAL.as_nanos() as u64,
         cpu: i32::try_from(cpu)?,
         ..settings
     };
@@ -45,62 +68,4 @@ fn header(packet: &[u8; SIZE]) -> Option<Header> {
         lost: None,
         cycles: packet.tsc,
     })
-}
-
-struct Reader(File);
-
-impl Source for Reader {
-    fn start(&mut self, cpu: usize) -> Result<()> {
-        start(&self.0, Start::for_readers(), cpu)
-    }
-
-    fn receive(&mut self, packet: &mut [u8; SIZE]) -> Result<()> {
-        let read = self.0.read(packet)?;
-        ensure!(read == SIZE, "a packet has {read} bytes instead of {SIZE}");
-        Ok(())
-    }
-
-    fn header(&mut self, packet: &[u8; SIZE]) -> Result<Option<Header>> {
-        header(packet).context("a packet arrived damaged").map(Some)
-    }
-}
-
-struct Mapped {
-    memory: Memory,
-    file: File,
-    layout: Layout,
-    /// The number of packets received from a ring; the sequence number of the last packet received from a slot.
-    received: u64,
-}
-
-impl Source for Mapped {
-    fn start(&mut self, cpu: usize) -> Result<()> {
-        start(&self.file, Start::mapped(self.layout), cpu)
-    }
-
-    fn receive(&mut self, packet: &mut [u8; SIZE]) -> Result<()> {
-        if matches!(self.layout, Layout::Ring | Layout::RingPages) {
-            // The packets before are not needed any more.
-            self.memory.set_tail(self.received);
-        }
-        // No pause instruction, see source.rs.
-        while self.memory.head(self.layout) <= self.received {}
-        self.memory.copy_packet(self.layout, self.received, packet);
-        Ok(())
-    }
-
-    fn header(&mut self, packet: &[u8; SIZE]) -> Result<Option<Header>> {
-        let header = header(packet);
-        match self.layout {
-            Layout::Ring | Layout::RingPages => {
-                self.received += 1;
-                ensure!(header.is_some(), "packet {} arrived damaged", self.received);
-            }
-            // A packet in a slot may be newer than the number that announced it.
-            Layout::Slot | Layout::UnalignedSlot => {
-                self.received = header.map_or(self.received, |header| header.sequence);
-            }
-        }
-        Ok(header)
-    }
 }

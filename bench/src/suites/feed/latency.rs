@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The latency of packets: one process that is the consumer, pinned to its processor.
+//! The latency of packets, or the time of a null operation: one process, pinned to the processor of the consumer.
 
-use std::time::Duration;
+use anyhow::{Context, Result, bail, ensure};
+use sluice_testkit::workers::{Group, Side};
+use sluice_testkit::{clock, hft::null};
 
-use anyhow::{Context, Result, ensure};
-use sluice_testkit::clock;
-use sluice_testkit::workers::{Group, Side, Start};
-
-use super::recorder::{Recorder, measurement};
-use super::source::{Header, INTERVAL_NS, Open, SIZE, Source};
+use super::hft;
+use super::source::{Header, INTERVAL, Open, SIZE, Source};
+use crate::harness::figures::{CYCLES_PER_NS, LOST};
 use crate::harness::rounds::{Job, Measurement};
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
 
@@ -17,51 +16,37 @@ const WARM_UP: usize = 20;
 const CHECKED: usize = 50;
 
 pub struct Latency {
-    open: Open,
+    /// None: the null operation.
+    pub open: Option<Open>,
     /// The processors of the timer and of the consumer.
-    confinement: Confinement,
-    samples: usize,
+    pub confinement: Confinement,
+    pub samples: usize,
 }
 
 impl Latency {
-    pub fn new(open: Open, confinement: Confinement, samples: usize) -> Self {
-        Self {
-            open,
-            confinement,
-            samples,
-        }
-    }
-
     fn run(&self, samples: usize) -> Result<Measurement> {
+        let [timer_cpu, _] = self.confinement.cpus;
         let mut group = Group::start(1, (), PROCESS_TIMEOUT, |_, (), start| {
-            self.consume(start, samples)
+            self.confinement.enter(Side::Second)?;
+            start.wait()?;
+            match self.open {
+                Some(open) => receive_packets(open(timer_cpu)?, samples),
+                None => call_null(samples),
+            }
         })?;
         group.go()?;
         // Packets that were lost and those of a timer that is late take time, too.
-        let packets = 4 * (WARM_UP + samples) as u64;
-        let limit = PROCESS_TIMEOUT + Duration::from_nanos(packets * INTERVAL_NS);
-        measurement(group.finish(limit)?.concat())
-    }
-
-    fn consume(&self, start: &mut Start, samples: usize) -> Result<Vec<u64>> {
-        self.confinement.enter(Side::Second)?;
-        let mut source = (self.open)()?;
-        start.wait()?;
-        let [timer_cpu, _] = self.confinement.cpus;
-        source.start(timer_cpu)?;
-        let mut last = receive(&mut *source)?.0;
-        for _ in 1..WARM_UP {
-            last = receive(&mut *source)?.0;
-        }
-        let mut recorder = Recorder::new(samples);
-        while recorder.samples() < samples {
-            let (header, now) = receive(&mut *source)?;
-            let latency = now.checked_sub(header.cycles);
-            recorder.add(latency.context("the time stamp counters of two processors differ")?);
-            recorder.add_lost(lost(&last, &header)?);
-            last = header;
-        }
-        Ok(recorder.numbers())
+        let packets = 4 * (WARM_UP + samples) as u32;
+        let numbers = group.finish(PROCESS_TIMEOUT + packets * INTERVAL)?;
+        let (measured, lost) = measurement(&numbers.concat())?;
+        Ok(match self.open {
+            Some(_) => Measurement {
+                bytes: measured.messages * SIZE as u64,
+                ..measured
+            }
+            .with(LOST, lost as f64),
+            None => measured,
+        })
     }
 }
 
@@ -76,34 +61,91 @@ impl Job for Latency {
     }
 }
 
-/// The next undamaged packet, and the time stamp counter after its last byte.
-fn receive(source: &mut dyn Source) -> Result<(Header, u64)> {
-    let mut packet = [0; SIZE];
-    loop {
-        source.receive(&mut packet)?;
-        let now = clock::cycles();
-        if let Some(header) = source.header(&packet)? {
-            return Ok((header, now));
+/// A system call that returns at once: the cost of entering and leaving the kernel.
+fn call_null(samples: usize) -> Result<Vec<u64>> {
+    let file = hft::open()?;
+    record(samples, || {
+        let begin = clock::cycles();
+        null(&file).context("the null operation")?;
+        Ok([clock::cycles() - begin, 0])
+    })
+}
+
+fn receive_packets(mut source: Source, samples: usize) -> Result<Vec<u64>> {
+    let mut undamaged = || -> Result<(u64, Header)> {
+        loop {
+            if let (now, Some(header)) = source()? {
+                return Ok((now, header));
+            }
         }
+    };
+    let (_, mut last) = undamaged()?;
+    for _ in 1..WARM_UP {
+        (_, last) = undamaged()?;
     }
+    record(samples, || {
+        let (now, header) = undamaged()?;
+        let latency = now.checked_sub(header.cycles);
+        let latency = latency.context("the time stamp counters of two processors differ")?;
+        let lost = lost(&last, &header)?;
+        last = header;
+        Ok([latency, lost])
+    })
 }
 
 /// The number of packets lost between two. Fails if the second one is older, or if the producer counts others.
 fn lost(before: &Header, after: &Header) -> Result<u64> {
-    ensure!(
-        after.sequence > before.sequence,
-        "packet {} follows packet {}",
-        after.sequence,
-        before.sequence
-    );
-    let lost = after.sequence - before.sequence - 1;
+    let (last, sequence) = (before.sequence, after.sequence);
+    let lost = sequence.checked_sub(last + 1);
+    let lost = lost.with_context(|| format!("packet {sequence} follows packet {last}"))?;
     let counted = after.lost.unwrap_or(lost);
     ensure!(
         counted == lost,
-        "{lost} packets are missing before packet {}, but it says {counted}",
-        after.sequence
+        "{lost} packets are missing before packet {sequence}, but it says {counted}"
     );
     Ok(lost)
+}
+
+/// Takes samples in cycles, each with the number of lost packets. Returns times and counts, and then the samples.
+fn record(samples: usize, mut take: impl FnMut() -> Result<[u64; 2]>) -> Result<Vec<u64>> {
+    let mut cycles = Vec::with_capacity(samples);
+    let mut all_lost = 0;
+    let (begin_cpu_ns, begin_ns) = (clock::cpu_ns(), clock::now_ns());
+    let begin_cycles = clock::cycles();
+    for _ in 0..samples {
+        let [sample, lost] = take()?;
+        cycles.push(sample);
+        all_lost += lost;
+    }
+    let figures = vec![
+        clock::now_ns() - begin_ns,
+        clock::cycles() - begin_cycles,
+        clock::cpu_ns() - begin_cpu_ns,
+        all_lost,
+    ];
+    Ok([figures, cycles].concat())
+}
+
+/// The measurement with the numbers of record(), and the number of lost packets. The clock of the process gives the frequency of
+/// the time stamp counter.
+fn measurement(numbers: &[u64]) -> Result<(Measurement, u64)> {
+    let [elapsed_ns, cycles, cpu_ns, lost, ref samples @ ..] = *numbers else {
+        bail!("a process reported {} numbers", numbers.len());
+    };
+    let cycles_per_ns = cycles as f64 / elapsed_ns as f64;
+    ensure!(
+        cycles_per_ns.is_normal(),
+        "the time stamp counter stands still"
+    );
+    let ns = |cycles: &u64| (*cycles as f64 / cycles_per_ns).round() as u64;
+    let measured = Measurement {
+        samples: samples.iter().map(ns).collect(),
+        messages: samples.len() as u64,
+        elapsed_ns,
+        cpu_ns,
+        ..Measurement::default()
+    };
+    Ok((measured.with(CYCLES_PER_NS, cycles_per_ns), lost))
 }
 
 #[cfg(test)]
@@ -117,12 +159,24 @@ mod tests {
             lost,
             cycles: 0,
         };
-        let first = header(7, Some(0));
-        assert_eq!(lost(&first, &header(8, Some(0))).unwrap(), 0);
-        assert_eq!(lost(&first, &header(10, Some(2))).unwrap(), 2);
-        assert_eq!(lost(&first, &header(10, None)).unwrap(), 2);
-        assert!(lost(&first, &header(10, Some(1))).is_err());
-        assert!(lost(&first, &header(7, None)).is_err());
-        assert!(lost(&first, &header(6, None)).is_err());
+        for (sequence, counted, expected) in [
+            (8, Some(0), Some(0)),
+            (10, Some(2), Some(2)),
+            (10, None, Some(2)),
+            (10, Some(1), None),
+            (7, None, None),
+            (6, None, None),
+        ] {
+            let lost = lost(&header(7, Some(0)), &header(sequence, counted));
+            assert_eq!(lost.ok(), expected, "{sequence}");
+        }
+    }
+
+    #[test]
+    fn cycles_become_nanoseconds_by_the_clock_of_the_process() {
+        let (measured, lost) = measurement(&[1000, 2500, 7, 3, 25, 50]).unwrap();
+        assert_eq!((measured.samples, measured.messages), (vec![10, 20], 2));
+        assert_eq!((measured.figures, lost), (vec![(CYCLES_PER_NS, 2.5)], 3));
+        assert!(measurement(&[1000, 0, 7, 3, 25]).is_err());
     }
 }

@@ -1,68 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ring of a feed, mapped by its consumer.
+//! The ring of a feed, mapped by its consumer. It is never unmapped: a process maps it once, and ends after the measurement.
 
-use std::fs::File;
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 use anyhow::{Context, Result};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::unistd::{SysconfVar, sysconf};
+use sluice::feed::Feed;
 use sluice_abi::ring::{MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER};
 use sluice_ring::sync::AtomicU32;
 use sluice_ring::{Capacity, Ctrl, Memory};
 
-/// One region of the endpoint; unmapped when dropped.
-struct Region {
-    start: NonNull<u8>,
-    bytes: NonZeroUsize,
-}
-
-impl Region {
-    /// Faults in all pages, so that no packet waits for it.
-    fn map(file: &File, offset: u64, bytes: u64, access: ProtFlags) -> Result<Self> {
-        let bytes = NonZeroUsize::try_from(usize::try_from(bytes)?)?;
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: the kernel chooses the address, so the new mapping aliases nothing.
-        let start = unsafe { mmap(None, bytes, access, flags, file, offset as i64) };
-        let start = start.context("cannot map the ring of the feed")?.cast();
-        Ok(Self { start, bytes })
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: all users of the memory borrow the mapping.
-        unsafe { munmap(self.start.cast(), self.bytes.get()) }.expect("the mapping is valid");
-    }
-}
-
 pub struct Mapping {
     capacity: Capacity,
-    producer: Region,
-    consumer: Region,
+    producer: &'static Ctrl,
+    consumer: &'static Ctrl,
     /// Mapped twice in a row.
-    data: Region,
+    data: NonNull<u8>,
 }
 
 impl Mapping {
-    pub fn new(feed: &File, capacity: u64) -> Result<Self> {
+    pub fn new(feed: &Feed, capacity: u64) -> Result<Self> {
         let page = sysconf(SysconfVar::PAGE_SIZE)?.context("the page size is unknown")? as u64;
         let capacity = Capacity::exactly(capacity, page)?;
         let (read, write) = (ProtFlags::PROT_READ, ProtFlags::PROT_WRITE);
+        let producer = map(feed, MMAP_PRODUCER, page, read)?.cast();
+        let consumer = map(feed, MMAP_CONSUMER, page, read | write)?.cast();
+        // SAFETY: each is a page that stays mapped, and its beginning is only accessed as a Ctrl of atomics.
+        let (producer, consumer) = unsafe { (producer.as_ref(), consumer.as_ref()) };
         Ok(Self {
             capacity,
-            producer: Region::map(feed, MMAP_PRODUCER, page, read)?,
-            consumer: Region::map(feed, MMAP_CONSUMER, page, read | write)?,
-            data: Region::map(feed, MMAP_DATA, 2 * capacity.bytes(), read)?,
+            producer,
+            consumer,
+            data: map(feed, MMAP_DATA, 2 * capacity.bytes(), read)?,
         })
     }
 
     fn at(&self, position: u64) -> NonNull<u8> {
         let offset = position & (self.capacity.bytes() - 1);
         // SAFETY: the offset is below the capacity.
-        unsafe { self.data.start.add(offset as usize) }
+        unsafe { self.data.add(offset as usize) }
     }
+}
+
+/// Faults in all pages, so that no packet waits for it.
+fn map(feed: &Feed, offset: u64, bytes: u64, access: ProtFlags) -> Result<NonNull<u8>> {
+    let bytes = usize::try_from(bytes)?.try_into()?;
+    let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+    // SAFETY: the kernel chooses the address, so the new mapping aliases nothing.
+    let start = unsafe { mmap(None, bytes, access, flags, feed, offset as i64) };
+    Ok(start.context("cannot map the ring of the feed")?.cast())
 }
 
 impl Memory for Mapping {
@@ -71,13 +58,11 @@ impl Memory for Mapping {
     }
 
     fn producer(&self) -> &Ctrl {
-        // SAFETY: the region is a page, and its beginning is only accessed as a Ctrl of atomics.
-        unsafe { self.producer.start.cast().as_ref() }
+        self.producer
     }
 
     fn consumer(&self) -> &Ctrl {
-        // SAFETY: as above.
-        unsafe { self.consumer.start.cast().as_ref() }
+        self.consumer
     }
 
     fn word(&self, position: u64) -> &AtomicU32 {

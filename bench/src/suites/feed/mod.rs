@@ -9,8 +9,6 @@
 mod hft;
 mod latency;
 mod memory;
-mod null;
-mod recorder;
 mod sluice_feed;
 mod source;
 
@@ -22,15 +20,14 @@ use sluice_testkit::hft::Layout;
 use sluice_testkit::module::{FEED_NODE, HFT, SLUICE};
 
 use self::latency::Latency;
-use self::null::NullOperation;
 use self::source::Open;
+use super::plan::{Plan, Scale};
 use super::setup::Confinement;
-use super::{Plan, Scale};
 use crate::harness::pinning::{Placement, isolated, online};
-use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
+use crate::harness::rounds::{Case, Metric, Skipped, Subject};
 use crate::harness::waiting::Waiting;
-use crate::reports::feed::SUITE;
 
+const SUITE: &str = "feed";
 /// Samples of a round, as many as the report has in total.
 const SAMPLES: usize = 1000;
 /// Samples of all rounds with --full.
@@ -40,86 +37,85 @@ const FULL_SAMPLES: usize = 100_000;
 struct Way {
     mechanism: &'static str,
     waiting: Waiting,
-    open: Open,
+    /// None: the null operation, which is no way for packets.
+    open: Option<Open>,
 }
 
-/// The first one is the reference.
+/// The first one is the reference, the last one the null operation.
 #[rustfmt::skip]
-const WAYS: [Way; 7] = [
-    Way { mechanism: "hft-read", waiting: Waiting::Sleep, open: hft::reader },
-    Way { mechanism: "hft-slot", waiting: Waiting::Spin, open: || hft::mapped(Layout::Slot) },
-    Way { mechanism: "hft-slot-unaligned", waiting: Waiting::Spin, open: || hft::mapped(Layout::UnalignedSlot) },
-    Way { mechanism: "hft-ring", waiting: Waiting::Spin, open: || hft::mapped(Layout::Ring) },
-    Way { mechanism: "hft-ring-pages", waiting: Waiting::Spin, open: || hft::mapped(Layout::RingPages) },
-    Way { mechanism: "sluice-feed-read", waiting: Waiting::Sleep, open: sluice_feed::reader },
-    Way { mechanism: "sluice-feed", waiting: Waiting::Spin, open: sluice_feed::mapped },
+const WAYS: [Way; 8] = [
+    Way { mechanism: "hft-read", waiting: Waiting::Sleep, open: Some(hft::reader) },
+    Way { mechanism: "hft-slot", waiting: Waiting::Spin, open: Some(|cpu| hft::mapped(Layout::Slot, cpu)) },
+    Way { mechanism: "hft-slot-unaligned", waiting: Waiting::Spin, open: Some(|cpu| hft::mapped(Layout::UnalignedSlot, cpu)) },
+    Way { mechanism: "hft-ring", waiting: Waiting::Spin, open: Some(|cpu| hft::mapped(Layout::Ring, cpu)) },
+    Way { mechanism: "hft-ring-pages", waiting: Waiting::Spin, open: Some(|cpu| hft::mapped(Layout::RingPages, cpu)) },
+    Way { mechanism: "sluice-feed-read", waiting: Waiting::Sleep, open: Some(sluice_feed::reader) },
+    Way { mechanism: "sluice-feed", waiting: Waiting::Spin, open: Some(sluice_feed::mapped) },
+    Way { mechanism: "hft-null", waiting: Waiting::Spin, open: None },
 ];
 
-/// The null operation, which is no way for packets.
-const NULL: &str = "hft-null";
-
 pub fn mechanisms() -> Vec<&'static str> {
-    let ways = WAYS.iter().map(|way| way.mechanism);
-    ways.chain([NULL]).collect()
+    WAYS.iter().map(|way| way.mechanism).collect()
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let cpus = match online()?[..] {
         [first, .., last] if HAS_CYCLES => [first, last],
-        _ => return Ok(vec![unsupported()]),
-    };
-    let confinement = Confinement {
-        cgroup: plan.cgroup.clone(),
-        cpus,
+        _ => {
+            let reason = "it needs two processors with the time stamp counter of x86-64";
+            let skip = Skipped::unavailable(SUITE, reason);
+            return Ok(vec![case("packets".into(), [Err(skip)])]);
+        }
     };
     let samples = match plan.scale {
         Scale::Full => FULL_SAMPLES.div_ceil(plan.rounds),
         Scale::Quick | Scale::Standard | Scale::ThirdParty => SAMPLES,
     };
-    let reference = WAYS[0].mechanism;
-    let wanted = |way: &Way| way.mechanism == reference || plan.wants(way.mechanism);
-    let packets = WAYS.into_iter().filter(wanted).map(|way| {
-        let job = Latency::new(way.open, confinement.clone(), samples);
-        subject(way.mechanism, way.waiting, job)
-    });
-    let mut cases = vec![case(title(cpus[1])?, packets)];
-    if plan.wants(NULL) {
-        let null = NullOperation::new(confinement.clone(), samples);
-        let null = subject(NULL, Waiting::Spin, null);
-        cases.push(case("null operation".into(), [null]));
+    let subject = |way: &Way| {
+        way.subject(Latency {
+            open: way.open,
+            confinement: Confinement {
+                cgroup: plan.cgroup.clone(),
+                cpus,
+            },
+            samples,
+        })
+    };
+    let state = match isolated()?.contains(&cpus[1]) {
+        true => "isolated",
+        false => "not isolated",
+    };
+    let title = format!("packets every 1 ms, processor {state}");
+    let [packets @ .., null] = &WAYS;
+    let packets = packets.iter().enumerate();
+    let packets = packets.filter(|(index, way)| *index == 0 || plan.wants(way.mechanism));
+    let mut cases = vec![case(title, packets.map(|(_, way)| subject(way)))];
+    if plan.wants(null.mechanism) {
+        cases.push(case("null operation".into(), [subject(null)]));
     }
     Ok(cases)
 }
 
-fn title(cpu: usize) -> Result<String> {
-    let state = match isolated()?.contains(&cpu) {
-        true => "isolated",
-        false => "not isolated",
-    };
-    Ok(format!("packets every 1 ms, processor {state}"))
-}
-
-/// A subject, or the reason why its module is not there.
-fn subject(
-    mechanism: &'static str,
-    waiting: Waiting,
-    job: impl Job + 'static,
-) -> Result<Subject, Skipped> {
-    let (node, module) = match mechanism.starts_with("hft") {
-        true => (HFT.node, &HFT),
-        false => (FEED_NODE, &SLUICE),
-    };
-    if !Path::new(node).exists() {
-        return Err(Skipped::unavailable(mechanism, module.how_to_load()));
+impl Way {
+    /// The reason, if its module is not there.
+    fn subject(&self, job: Latency) -> Result<Subject, Skipped> {
+        let (node, module) = match self.mechanism.starts_with("hft") {
+            true => (HFT.node, &HFT),
+            false => (FEED_NODE, &SLUICE),
+        };
+        if !Path::new(node).exists() {
+            return Err(Skipped::unavailable(self.mechanism, module.how_to_load()));
+        }
+        let label = match self.waiting {
+            Waiting::Sleep => self.mechanism.into(),
+            Waiting::Spin => format!("{} (spins)", self.mechanism),
+        };
+        let subject = Subject::new(self.mechanism, label, self.waiting, job);
+        Ok(Subject {
+            processes: 1,
+            ..subject
+        })
     }
-    let label = match waiting {
-        Waiting::Sleep => mechanism.into(),
-        Waiting::Spin => format!("{mechanism} (spins)"),
-    };
-    Ok(Subject {
-        processes: 1,
-        ..Subject::new(mechanism, label, waiting, job)
-    })
 }
 
 fn case(title: String, subjects: impl IntoIterator<Item = Result<Subject, Skipped>>) -> Case {
@@ -133,50 +129,35 @@ fn case(title: String, subjects: impl IntoIterator<Item = Result<Subject, Skippe
     case
 }
 
-fn unsupported() -> Case {
-    let reason = "it needs two processors with the time stamp counter of x86-64";
-    case("packets".into(), [Err(Skipped::unavailable(SUITE, reason))])
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::suites::plan::tests::plan;
 
+    /// Where the modules are not loaded, all that is selected is skipped.
     #[test]
-    fn without_the_modules_each_way_is_skipped_with_its_module() {
-        let cases = cases(&plan()).unwrap();
-        let skipped: Vec<_> = cases.iter().flat_map(|case| &case.skipped).collect();
+    fn the_reference_and_the_chosen_mechanisms_are_selected_and_name_their_modules() {
         if !HAS_CYCLES || online().unwrap().len() < 2 || Path::new(HFT.node).exists() {
             return;
         }
-        let missing = |name: &str| skipped.iter().find(|skip| skip.mechanism == name).unwrap();
-        assert!(missing("hft-ring").reason.contains("--hft"));
-        assert!(missing("sluice-feed").reason.contains("--module"));
-        assert_eq!(skipped.len(), WAYS.len() + 1);
-    }
-
-    #[test]
-    fn only_the_reference_and_the_chosen_mechanisms_are_measured() {
-        if !HAS_CYCLES || online().unwrap().len() < 2 {
-            return;
-        }
-        let measured = |chosen: &str| {
-            let plan = Plan {
-                chosen: vec![chosen.into()],
-                ..plan()
-            };
-            let cases = cases(&plan).unwrap();
-            let names = cases.iter().flat_map(|case| {
-                let subjects = case.subjects.iter().map(|subject| subject.mechanism);
-                subjects.chain(case.skipped.iter().map(|skip| skip.mechanism))
-            });
-            names.collect::<BTreeSet<_>>()
+        let cases = |chosen: &[&str]| {
+            let chosen = chosen.iter().map(|name| name.to_string()).collect();
+            let cases = cases(&Plan { chosen, ..plan() }).unwrap();
+            let skipped = cases.into_iter().flat_map(|case| case.skipped);
+            skipped
+                .map(|skip| (skip.mechanism, skip.reason))
+                .collect::<Vec<_>>()
         };
-        let expected = |chosen| BTreeSet::from(["hft-read", chosen]);
-        assert_eq!(measured("sluice-feed"), expected("sluice-feed"));
-        assert_eq!(measured(NULL), expected(NULL));
+        assert_eq!(cases(&[]).len(), WAYS.len());
+        for (name, option) in [
+            ("hft-ring", "--hft"),
+            ("hft-null", "--hft"),
+            ("sluice-feed", "--module"),
+        ] {
+            let chosen = cases(&[name]);
+            let names: Vec<_> = chosen.iter().map(|skip| skip.0).collect();
+            assert_eq!(names, ["hft-read", name]);
+            assert!(chosen[1].1.contains(option), "{}", chosen[1].1);
+        }
     }
 }

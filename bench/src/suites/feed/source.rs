@@ -4,25 +4,24 @@
 //! Consumers of mapped memory spin without a pause instruction. Emulated by QEMU, each one takes the global lock of the
 //! emulator, which the interrupt of the timer needs, too: of all that spin, the median latency then varies between 2 and 300 µs.
 
-use anyhow::Result;
+use std::fs::File;
+use std::io::Read as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sluice_testkit::clock;
 use sluice_testkit::hft::MIN_PACKET;
 
 /// Bytes of a packet, half of them payload.
 pub const SIZE: usize = MIN_PACKET;
-pub const INTERVAL_NS: u64 = 1_000_000;
+pub const INTERVAL: Duration = Duration::from_millis(1);
 
-pub type Open = fn() -> Result<Box<dyn Source>>;
+/// Waits for the next packet, and copies it. Returns the time stamp counter after the last byte, and the header; None if the
+/// packet was overwritten while it was copied.
+pub type Source = Box<dyn FnMut() -> Result<(u64, Option<Header>)>>;
 
-pub trait Source {
-    /// Starts the timer that publishes, on this processor.
-    fn start(&mut self, cpu: usize) -> Result<()>;
-
-    /// Waits for the next packet, and copies it.
-    fn receive(&mut self, packet: &mut [u8; SIZE]) -> Result<()>;
-
-    /// The header of a received packet; None if it was overwritten while it was copied.
-    fn header(&mut self, packet: &[u8; SIZE]) -> Result<Option<Header>>;
-}
+/// Opens a source, and starts the timer that publishes, on this processor.
+pub type Open = fn(usize) -> Result<Source>;
 
 #[derive(Clone, Copy)]
 pub struct Header {
@@ -31,4 +30,16 @@ pub struct Header {
     pub lost: Option<u64>,
     /// The producer's time stamp counter.
     pub cycles: u64,
+}
+
+/// Receives by read(2).
+pub fn reader(mut file: File, header: fn(&[u8; SIZE]) -> Option<Header>) -> Source {
+    Box::new(move || {
+        let mut packet = [0; SIZE];
+        let read = file.read(&mut packet)?;
+        let now = clock::cycles();
+        ensure!(read == SIZE, "a packet has {read} bytes instead of {SIZE}");
+        let header = header(&packet).context("a packet arrived damaged")?;
+        Ok((now, Some(header)))
+    })
 }

@@ -6,7 +6,6 @@
 //! Each count is that of a fixed number of operations, minus the background: the interrupts of timers and what else the guest
 //! does meanwhile, at the rate at which the kernel executes instructions while a process runs a loop of its own.
 
-mod control;
 mod counter;
 mod operations;
 
@@ -15,30 +14,20 @@ use std::rc::Rc;
 use anyhow::Result;
 use sluice_testkit::units;
 
-use self::control::{Background, Control, ITERATIONS};
-use self::counter::Counter;
-use self::operations::{RoundTrips, Stream};
-use super::plan::Sizes;
-use super::setup::Setup;
-use super::{Plan, Scale};
+use self::counter::{Control, Counter, ITERATIONS};
+use self::operations::Operations;
+use super::plan::{Plan, Scale, Sizes};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
+use crate::harness::rounds::{Case, Metric, Skipped, Subject};
 use crate::harness::waiting::Waiting;
 use crate::mechanisms::{Task, Workload};
-use crate::reports::instructions::{CONTROL, SUITE};
 
-const ROUND_TRIP_SIZES: Sizes = Sizes {
-    quick: &[64],
-    standard: &[64],
-    full: &[64, 4096],
-    third_party: &[64],
-};
-const STREAM_SIZES: Sizes = Sizes {
-    quick: &[64],
-    standard: &[64, 4096],
-    full: &[64, 4096],
-    third_party: &[64],
-};
+const SUITE: &str = "instructions";
+/// The loop whose length is known, in the place of a mechanism.
+pub const CONTROL_LOOP: &str = "control-loop";
+
+const ROUND_TRIP_SIZES: Sizes = [&[64], &[64], &[64, 4096], &[64]];
+const STREAM_SIZES: Sizes = [&[64], &[64, 4096], &[64, 4096], &[64]];
 
 /// What a quick run counts, unless others are chosen: the guest that counts is slow.
 const QUICK: [&str; 5] = [
@@ -49,144 +38,82 @@ const QUICK: [&str; 5] = [
     "eventfd-shm",
 ];
 
-/// What all counts of a run have in common.
-struct Counting {
-    counter: Counter,
-    background: Background,
-}
-
-impl Counting {
-    /// None where no instructions are counted.
-    fn begin() -> Result<Option<Self>> {
-        let Some(counter) = Counter::open()? else {
-            return Ok(None);
-        };
-        let background = Background::measure(&counter)?;
-        Ok(Some(Self {
-            counter,
-            background,
-        }))
-    }
-}
-
 const NOT_HERE: &str = "the instructions of this machine are not counted; 'make bench' counts them in a VM of its own, as does vm/run --count";
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let counting = match Counting::begin() {
-        Ok(Some(counting)) => Rc::new(counting),
-        Ok(None) => return Ok(vec![not_counted(NOT_HERE.into(), false)]),
-        Err(error) => return Ok(vec![not_counted(format!("{error:#}"), true)]),
-    };
-    let mut cases = vec![control(&counting)];
-    for (size, placement) in plan.conditions(&ROUND_TRIP_SIZES) {
-        if placement == Placement::SameCpu || plan.scale == Scale::Full {
-            cases.push(round_trips(plan, size, placement, &counting)?);
-        }
-    }
-    // On two processors, how often the sides wait for each other depends on their speed, and so does the count.
-    for size in plan.sizes_or(&STREAM_SIZES) {
-        cases.push(stream(plan, size, &counting)?);
-    }
-    Ok(cases)
-}
-
-/// The only case without a counter.
-fn not_counted(reason: String, failed: bool) -> Case {
-    Case {
-        skipped: vec![Skipped {
-            failed,
-            ..Skipped::unavailable(CONTROL, reason)
-        }],
-        ..control_of(Vec::new())
-    }
-}
-
-fn control_of(subjects: Vec<Subject>) -> Case {
     let title = format!(
         "{} million iterations of two instructions",
         ITERATIONS / 1_000_000
     );
-    Case {
-        subjects,
-        ..Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions)
-    }
-}
-
-fn control(counting: &Rc<Counting>) -> Case {
-    let job = Control(Rc::clone(counting));
-    let subject = Subject {
+    let mut control = Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions);
+    let counter = match Counter::open() {
+        Ok(Some(counter)) => Rc::new(counter),
+        not_open => {
+            let error = not_open.err();
+            let reason = error.as_ref().map(|error| format!("{error:#}"));
+            control.skipped.push(Skipped {
+                failed: error.is_some(),
+                ..Skipped::unavailable(CONTROL_LOOP, reason.unwrap_or(NOT_HERE.into()))
+            });
+            return Ok(vec![control]);
+        }
+    };
+    let job = Control(Rc::clone(&counter));
+    control.subjects.push(Subject {
         processes: 1,
-        ..Subject::new(CONTROL, CONTROL.into(), Waiting::Sleep, job)
-    };
-    control_of(vec![subject])
+        ..Subject::new(CONTROL_LOOP, CONTROL_LOOP.into(), Waiting::Sleep, job)
+    });
+    let mut cases = vec![control];
+    for task in plan.tasks(&ROUND_TRIP_SIZES, Workload::RequestReply) {
+        if task.placement == Placement::SameCpu || plan.scale == Scale::Full {
+            cases.push(case(plan, task, &counter)?);
+        }
+    }
+    // On two processors, how often the sides wait for each other depends on their speed, and so does the count.
+    for size in plan.sizes_or(&STREAM_SIZES) {
+        let task = Task {
+            size,
+            placement: Placement::SameCpu,
+            workload: Workload::Stream,
+        };
+        cases.push(case(plan, task, &counter)?);
+    }
+    Ok(cases)
 }
 
-fn round_trips(
-    plan: &Plan,
-    size: usize,
-    placement: Placement,
-    counting: &Rc<Counting>,
-) -> Result<Case> {
-    let title = format!("round trip of {} {}", units::size(size), placement.name());
-    let task = Task {
-        size,
-        placement,
-        workload: Workload::RequestReply,
+fn case(plan: &Plan, task: Task, counter: &Rc<Counter>) -> Result<Case> {
+    let (bytes, place) = (units::size(task.size), task.placement.name());
+    let title = match task.workload {
+        Workload::RequestReply => format!("round trip of {bytes} {place}"),
+        _ => format!("message of a stream, {bytes} {place}"),
     };
-    case(plan, title, task, |setup| RoundTrips {
-        setup,
-        counting: Rc::clone(counting),
-    })
-}
-
-fn stream(plan: &Plan, size: usize, counting: &Rc<Counting>) -> Result<Case> {
-    let placement = Placement::SameCpu;
-    let title = format!(
-        "message of a stream, {} {}",
-        units::size(size),
-        placement.name()
-    );
-    let task = Task {
-        size,
-        placement,
-        workload: Workload::Stream,
-    };
-    case(plan, title, task, |setup| Stream {
-        setup,
-        counting: Rc::clone(counting),
-    })
-}
-
-fn case<J: Job + 'static>(
-    plan: &Plan,
-    title: String,
-    task: Task,
-    job: impl Fn(Setup) -> J,
-) -> Result<Case> {
-    let mut case = plan.case(SUITE, title, Metric::Instructions, task, job)?;
+    let mut case = plan.case(SUITE, title, Metric::Instructions, task, |setup| {
+        Operations {
+            setup,
+            workload: task.workload,
+            counter: Rc::clone(counter),
+        }
+    })?;
     if plan.scale == Scale::Quick && plan.chosen.is_empty() {
         case = case.only(&QUICK);
     }
-    Ok(without_uncountable(case))
+    Ok(match task.placement {
+        Placement::SameCpu => case,
+        Placement::TwoCpus => without_spinning(case),
+    })
 }
 
-/// Leaves out, on two processors, mechanisms that spin.
-fn without_uncountable(mut case: Case) -> Case {
-    if case.placement != Placement::TwoCpus {
-        return case;
+fn without_spinning(mut case: Case) -> Case {
+    let reason = "it spins while it waits, so the count would depend on time";
+    for subject in std::mem::take(&mut case.subjects) {
+        match subject.waiting {
+            Waiting::Sleep => case.subjects.push(subject),
+            Waiting::Spin => case.skipped.push(Skipped {
+                label: subject.label,
+                ..Skipped::unavailable(subject.mechanism, reason)
+            }),
+        }
     }
-    let subjects = std::mem::take(&mut case.subjects).into_iter();
-    let (spinning, others): (Vec<_>, Vec<_>) =
-        subjects.partition(|subject| subject.waiting == Waiting::Spin);
-    let skipped = spinning.into_iter().map(|subject| Skipped {
-        label: subject.label,
-        ..Skipped::unavailable(
-            subject.mechanism,
-            "it spins while it waits, so the count would depend on time",
-        )
-    });
-    case.skipped.extend(skipped);
-    case.subjects = others;
     case
 }
 
@@ -196,13 +123,6 @@ mod tests {
     use crate::mechanisms::sluice_ring::Variant;
     use crate::mechanisms::sluice_ring_memfd;
     use crate::suites::plan::tests::plan;
-
-    fn counting() -> Rc<Counting> {
-        Rc::new(Counting {
-            counter: Counter::at("/nonexistent".into()),
-            background: Background::default(),
-        })
-    }
 
     #[test]
     fn without_the_plugin_the_suite_is_skipped_with_the_reason() {
@@ -219,17 +139,16 @@ mod tests {
         let mut plan = plan();
         let rings = [Variant::Default, Variant::NeverSpins].map(sluice_ring_memfd::mechanism);
         plan.mechanisms.extend(rings.map(Rc::new));
-        let labels = |placement| {
-            let mut case = round_trips(&plan, 64, Placement::SameCpu, &counting()).unwrap();
-            case.placement = placement;
-            let case = without_uncountable(case);
-            let labels = case.subjects.into_iter().map(|subject| subject.label);
-            labels.collect::<Vec<_>>()
+        let task = Task {
+            size: 64,
+            placement: Placement::SameCpu,
+            workload: Workload::RequestReply,
         };
-        assert_eq!(labels(Placement::SameCpu).len(), 3);
-        assert_eq!(
-            labels(Placement::TwoCpus),
-            ["pipe", "sluice-ring-memfd (never spins)"]
-        );
+        let counter = Rc::new(Counter::at("/nonexistent".into()));
+        let case = case(&plan, task, &counter).unwrap();
+        assert_eq!(case.subjects.len(), 3);
+        let subjects = without_spinning(case).subjects.into_iter();
+        let labels: Vec<_> = subjects.map(|subject| subject.label).collect();
+        assert_eq!(labels, ["pipe", "sluice-ring-memfd (never spins)"]);
     }
 }

@@ -6,10 +6,12 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, Visit};
+use super::store::{
+    Client, KEY_SIZE, Key, Resources, Stopwatch, Store, VALUE_SIZE, Value, Visit, filled,
+};
 use crate::harness::rounds::Skipped;
 
 /// Values of enum bpf_cmd.
@@ -20,16 +22,6 @@ const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const MAP_TYPE_HASH: u32 = 1;
 /// Elements of a call; each must have room for the longest list of a bucket.
 const DUMP_BATCH: usize = 1024;
-
-/// The first fields of union bpf_attr for MAP_CREATE; the kernel takes the others as 0.
-#[repr(C)]
-struct CreateAttributes {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
-}
 
 #[repr(C)]
 struct ElementAttributes {
@@ -60,58 +52,38 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> Result<libc::c_lo
 }
 
 pub fn unavailable(_: &Resources) -> Option<Skipped> {
-    let error = Map::new(1).err()?;
-    Some(Skipped::unavailable(
-        "bpf-map",
-        format!("{error:#}; it needs CAP_BPF"),
-    ))
+    let error = new_map(1).err()?;
+    let reason = format!("{error:#}; it needs CAP_BPF");
+    Some(Skipped::unavailable("bpf-map", reason))
 }
 
-pub fn create(keys: u64, _: &Resources) -> Result<Box<dyn Store>> {
-    Ok(Box::new(Map::new(keys)?))
-}
-
-struct Map(Rc<OwnedFd>);
-
-impl Map {
-    fn new(keys: u64) -> Result<Self> {
-        let mut attributes = CreateAttributes {
-            map_type: MAP_TYPE_HASH,
-            key_size: KEY_SIZE as u32,
-            value_size: VALUE_SIZE as u32,
-            max_entries: u32::try_from(keys)?,
-            map_flags: 0,
-        };
-        // SAFETY: the attributes contain no address.
-        let fd = unsafe { bpf(MAP_CREATE, &mut attributes) };
-        let fd = fd.context("cannot create a map of BPF")?;
-        // SAFETY: the call returned a new file descriptor.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(Self(Rc::new(fd)))
-    }
-}
-
-impl Store for Map {
-    fn client(&self) -> Result<Box<dyn Client>> {
+pub fn create(keys: u64, _: &Resources) -> Result<Rc<dyn Store>> {
+    let map = Rc::new(new_map(u32::try_from(keys)?)?);
+    let client = move || -> Result<Box<dyn Client>> {
         Ok(Box::new(User {
-            map: Rc::clone(&self.0),
+            map: Rc::clone(&map),
             keys: vec![[0; KEY_SIZE]; DUMP_BATCH],
             values: vec![[0; VALUE_SIZE]; DUMP_BATCH],
-            position: None,
-            count: 0,
-            ended: false,
         }))
-    }
+    };
+    filled(client, keys)
+}
+
+fn new_map(keys: u32) -> Result<OwnedFd> {
+    // The type, the sizes of a key and of a value, the number of elements; the kernel takes the other fields as 0.
+    let mut attributes = [MAP_TYPE_HASH, KEY_SIZE as u32, VALUE_SIZE as u32, keys];
+    // SAFETY: the attributes contain no address.
+    let fd = unsafe { bpf(MAP_CREATE, &mut attributes) };
+    let fd = fd.context("cannot create a map of BPF")?;
+    // SAFETY: the call returned a new file descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 struct User {
     map: Rc<OwnedFd>,
+    /// Of a call of a dump.
     keys: Vec<Key>,
     values: Vec<Value>,
-    /// Where the next part of a dump begins, and the elements of the last one.
-    position: Option<u32>,
-    count: usize,
-    ended: bool,
 }
 
 impl User {
@@ -141,38 +113,35 @@ impl Client for User {
         result.map(drop).context("cannot update a value of BPF")
     }
 
-    fn dump_part(&mut self, restart: bool) -> Result<bool> {
-        if restart {
-            (self.position, self.ended) = (None, false);
+    fn dump(&mut self, calls: &mut Stopwatch, visit: &mut Visit) -> Result<()> {
+        // Where the next call begins.
+        let mut position = 0u32;
+        let out_batch = &raw mut position as u64;
+        let (mut in_batch, mut is_last) = (0, false);
+        while !is_last {
+            let mut attributes = BatchAttributes {
+                in_batch,
+                out_batch,
+                keys: self.keys.as_mut_ptr() as u64,
+                values: self.values.as_mut_ptr() as u64,
+                count: DUMP_BATCH as u32,
+                map_fd: self.map.as_raw_fd() as u32,
+                elem_flags: 0,
+                flags: 0,
+            };
+            // SAFETY: there is room for as many keys and values as the count says, and for the position.
+            let result = calls.time(|| unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) });
+            is_last = result == Err(Errno::ENOENT);
+            ensure!(
+                is_last || result.is_ok(),
+                "cannot list a map of BPF: {result:?}"
+            );
+            let elements = self.keys.iter().zip(&self.values);
+            for (key, value) in elements.take(attributes.count as usize) {
+                visit(key, value)?;
+            }
+            in_batch = out_batch;
         }
-        if self.ended {
-            return Ok(false);
-        }
-        let mut next = 0u32;
-        let first = self.position.as_ref();
-        let mut attributes = BatchAttributes {
-            in_batch: first.map_or(0, |position| position as *const u32 as u64),
-            out_batch: &raw mut next as u64,
-            keys: self.keys.as_mut_ptr() as u64,
-            values: self.values.as_mut_ptr() as u64,
-            count: DUMP_BATCH as u32,
-            map_fd: self.map.as_raw_fd() as u32,
-            elem_flags: 0,
-            flags: 0,
-        };
-        // SAFETY: there is room for as many keys and values as the count says, and for both positions.
-        match unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) } {
-            Ok(_) => {}
-            Err(Errno::ENOENT) => self.ended = true,
-            Err(error) => return Err(error).context("cannot list a map of BPF"),
-        }
-        self.position = Some(next);
-        self.count = attributes.count as usize;
-        Ok(self.count > 0)
-    }
-
-    fn visit_part(&self, visit: &mut Visit) -> Result<()> {
-        let mut elements = self.keys.iter().zip(&self.values).take(self.count);
-        elements.try_for_each(|(key, value)| visit(key, value))
+        Ok(())
     }
 }

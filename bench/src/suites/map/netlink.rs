@@ -3,9 +3,9 @@
 //! opens a handle once. Requests are built once, and keys and values copied into them; each is a send(2) and a recv(2),
 //! since the kernel executes it in the former. Several gets are the steps of one message.
 
-use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
@@ -15,134 +15,123 @@ use sluice_abi::map::STEP_GET;
 use sluice_abi::netlink::attr::{COMMAND, HANDLE, KEY, NAME, RESULT, SCOPE_FD, STEP, VALUE};
 use sluice_abi::netlink::{FAMILY, MAP_BATCH, MAP_GET, MAP_OPEN, MAP_SET, VERSION};
 
-use super::sluice_map::{self, Map};
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
-use crate::reports::map::BATCH;
+use super::access::BATCH;
+use super::sluice_map::{self, Named};
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, filled};
 
-/// Bytes of struct nlmsghdr, and the places of its fields.
-const HEADER: usize = 16;
-const LENGTH: Range<usize> = 0..4;
+/// Places in struct nlmsghdr.
 const TYPE: Range<usize> = 4..6;
 const SEQUENCE: Range<usize> = 8..12;
-/// With struct genlmsghdr, which follows it.
-const BOTH_HEADERS: usize = HEADER + 4;
+/// Bytes of struct nlmsghdr, and of struct genlmsghdr, which follows it.
+const BOTH_HEADERS: usize = 16 + 4;
 /// Bytes of struct nlattr, and the alignment of what it is in.
 const ATTRIBUTE: usize = 4;
+/// Bytes of a step of a batch, with its command and its key.
+const STEP_SIZE: usize = ATTRIBUTE + (ATTRIBUTE + 4) + (ATTRIBUTE + KEY_SIZE);
 /// As much as the longest reply, that to a batch, has.
 const REPLY_SIZE: usize = 32_768;
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn Store>> {
-    Ok(Box::new(ByNetlink(Map::new(keys, resources)?)))
-}
-
-struct ByNetlink(Map);
-
-impl Store for ByNetlink {
-    fn client(&self) -> Result<Box<dyn Client>> {
-        Ok(Box::new(Handle::open(self.0.scope())?))
-    }
+pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+    let map = sluice_map::create_named(keys, KEY_SIZE + VALUE_SIZE, None, resources)?;
+    let client = move || -> Result<Box<dyn Client>> { Ok(Box::new(Handle::open(&map)?)) };
+    filled(client, keys)
 }
 
 /// An open map, and the requests about it.
 struct Handle {
     socket: Socket,
-    get: Message,
-    set: Message,
-    batch: Message,
+    /// Ends with the key.
+    get: Vec<u8>,
+    /// Ends with the attributes of the key and of the value.
+    set: Vec<u8>,
+    /// Ends with the steps, each of which ends with its key.
+    batch: Vec<u8>,
 }
 
 impl Handle {
-    fn open(scope: &File) -> Result<Self> {
+    fn open(map: &Named) -> Result<Self> {
         let mut socket = Socket::new()?;
-        let family = socket.family().context("cannot find the family")?;
-        let mut open = Message::new(family, MAP_OPEN);
-        open.add_string(NAME, sluice_map::NAME);
-        open.add(SCOPE_FD, &scope.as_raw_fd().to_ne_bytes());
+        let name = format!("{FAMILY}\0");
+        let name = attribute(libc::CTRL_ATTR_FAMILY_NAME as u16, name.as_bytes());
+        let find_family = libc::CTRL_CMD_GETFAMILY as u8;
+        let reply = socket.exchange(&mut request(
+            libc::GENL_ID_CTRL as u16,
+            find_family,
+            &[name],
+        ));
+        let reply = reply.context("cannot find the family")?;
+        let family = find(reply, libc::CTRL_ATTR_FAMILY_ID as u16)?;
+        let family = u16::from_ne_bytes(family.try_into()?);
+        let scope = map.cgroup.directory()?;
+        let name = attribute(NAME, format!("{}\0", sluice_map::NAME).as_bytes());
+        let scope_fd = attribute(SCOPE_FD, &scope.as_raw_fd().to_ne_bytes());
+        let mut open = request(family, MAP_OPEN, &[name, scope_fd]);
         let reply = socket.exchange(&mut open).context("cannot open a map")?;
-        let handle = find(reply, HANDLE)?.to_vec();
-        let request = |command| {
-            let mut request = Message::new(family, command);
-            request.add(HANDLE, &handle);
-            request
-        };
-        let mut get = request(MAP_GET);
-        get.add_place(KEY, KEY_SIZE);
-        let mut set = request(MAP_SET);
-        set.add_place(KEY, KEY_SIZE);
-        set.add_place(VALUE, VALUE_SIZE);
-        let mut batch = request(MAP_BATCH);
-        for _ in 0..BATCH {
-            batch.add_nested(STEP, |step| {
-                step.add(COMMAND, &STEP_GET.to_ne_bytes());
-                step.add_place(KEY, KEY_SIZE);
-            });
-        }
+        let handle = attribute(HANDLE, find(reply, HANDLE)?);
+        let key = attribute(KEY, &[0; KEY_SIZE]);
+        let value = attribute(VALUE, &[0; VALUE_SIZE]);
+        let command = attribute(COMMAND, &STEP_GET.to_ne_bytes());
+        let step = [command, key.clone()].concat();
+        let step = attribute(STEP | libc::NLA_F_NESTED as u16, &step);
         Ok(Self {
             socket,
-            get,
-            set,
-            batch,
+            get: request(family, MAP_GET, &[handle.clone(), key.clone()]),
+            set: request(family, MAP_SET, &[handle.clone(), key, value]),
+            batch: request(family, MAP_BATCH, &[handle, step.repeat(BATCH)]),
         })
     }
 }
 
 impl Client for Handle {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
-        self.get.fill(0, key);
+        end_with(&mut self.get, key);
         let reply = self.socket.exchange(&mut self.get);
-        copy_value(reply.context("cannot get a value")?, value)
+        let bytes = find(reply.context("cannot get a value")?, VALUE)?;
+        *value = bytes.try_into().context("a value has another length")?;
+        Ok(())
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        self.set.fill(0, key);
-        self.set.fill(1, value);
+        let key_end = self.set.len() - VALUE_SIZE - ATTRIBUTE;
+        end_with(&mut self.set[..key_end], key);
+        end_with(&mut self.set, value);
         let reply = self.socket.exchange(&mut self.set);
         reply.map(drop).context("cannot set a value")
     }
 
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
         ensure!(keys.len() == BATCH, "a batch has {} keys", keys.len());
-        for (number, key) in keys.iter().enumerate() {
-            self.batch.fill(number, key);
-        }
+        let steps = self.batch.len() - BATCH * STEP_SIZE;
+        let steps = self.batch[steps..].chunks_exact_mut(STEP_SIZE);
+        steps.zip(keys).for_each(|(step, key)| end_with(step, key));
         let reply = self.socket.exchange(&mut self.batch);
         copy_values(reply.context("cannot get values in a batch")?, values)
     }
 }
 
-fn copy_value(reply: &[u8], value: &mut Value) -> Result<()> {
-    let bytes = find(reply, VALUE)?;
-    let length = bytes.len();
-    ensure!(length == VALUE_SIZE, "a value has {length} bytes");
-    value.copy_from_slice(bytes);
-    Ok(())
+fn end_with(bytes: &mut [u8], end: &[u8]) {
+    let begin = bytes.len() - end.len();
+    bytes[begin..].copy_from_slice(end);
 }
 
-/// Those of the steps of a reply.
+/// Copies the values of the steps of a reply. Looks at each attribute once, since a batch is short of time for each step.
 fn copy_values(reply: &[u8], values: &mut [Value]) -> Result<()> {
     let mut steps = Attributes(reply).filter(|(kind, _)| *kind == STEP);
     for value in values {
         let (_, step) = steps.next().context("a reply has too few steps")?;
-        copy_step(step, value)?;
-    }
-    Ok(())
-}
-
-/// In one pass, since a batch is short of time for each step.
-fn copy_step(step: &[u8], value: &mut Value) -> Result<()> {
-    let (mut result, mut copied) = (None, false);
-    for (kind, payload) in Attributes(step) {
-        if kind == VALUE {
-            *value = payload.try_into().context("a value has another length")?;
-            copied = true;
-        } else if kind == RESULT {
-            result = Some(i32::from_ne_bytes(payload.try_into()?));
+        let (mut result, mut bytes) = (None, None);
+        for (kind, payload) in Attributes(step) {
+            match kind {
+                RESULT => result = payload.first_chunk(),
+                VALUE => bytes = payload.first_chunk(),
+                _ => {}
+            }
         }
+        let result = i32::from_ne_bytes(*result.context("a step has no result")?);
+        let error = Errno::from_raw(-result);
+        ensure!(result == 0, "cannot get a value: {error}");
+        *value = *bytes.context("a step has no whole value")?;
     }
-    let result = result.context("a step has no result")?;
-    let error = || format!("cannot get a value: {}", Errno::from_raw(-result));
-    ensure!(result == 0, error());
-    ensure!(copied, "a step has no value");
     Ok(())
 }
 
@@ -168,21 +157,11 @@ impl Socket {
         })
     }
 
-    /// The type of the messages of the family.
-    fn family(&mut self) -> Result<u16> {
-        let mut request = Message::new(libc::GENL_ID_CTRL as u16, libc::CTRL_CMD_GETFAMILY as u8);
-        request.add_string(libc::CTRL_ATTR_FAMILY_NAME as u16, FAMILY);
-        let reply = self.exchange(&mut request)?;
-        let number = find(reply, libc::CTRL_ATTR_FAMILY_ID as u16)?;
-        Ok(u16::from_ne_bytes(number.try_into()?))
-    }
-
     /// Returns the attributes of the reply.
-    fn exchange(&mut self, request: &mut Message) -> Result<&[u8]> {
+    fn exchange(&mut self, request: &mut [u8]) -> Result<&[u8]> {
         self.sequence += 1;
-        let bytes = &mut request.bytes;
-        bytes[SEQUENCE].copy_from_slice(&self.sequence.to_ne_bytes());
-        send(self.fd.as_raw_fd(), bytes, MsgFlags::empty())?;
+        request[SEQUENCE].copy_from_slice(&self.sequence.to_ne_bytes());
+        send(self.fd.as_raw_fd(), request, MsgFlags::empty())?;
         let length = recv(self.fd.as_raw_fd(), &mut self.reply, MsgFlags::empty())?;
         parse(&self.reply[..length], self.sequence)
     }
@@ -190,84 +169,41 @@ impl Socket {
 
 /// The attributes of the reply to the request with this number.
 fn parse(message: &[u8], sequence: u32) -> Result<&[u8]> {
-    let number = |place: Range<usize>| {
-        let bytes = message.get(place).and_then(|bytes| bytes.first_chunk());
-        bytes
-            .map(|bytes| u32::from_ne_bytes(*bytes))
-            .context("a reply is too short")
-    };
-    let (length, to) = (number(LENGTH)?, number(SEQUENCE)?);
+    let header: &[u8; BOTH_HEADERS] = message.first_chunk().context("a reply is too short")?;
+    let [length, _, to, _, error] = std::array::from_fn(|word| {
+        let bytes = std::array::from_fn(|byte| header[4 * word + byte]);
+        u32::from_ne_bytes(bytes)
+    });
     ensure!(to == sequence, "a reply is to another request");
-    if message[TYPE] == (libc::NLMSG_ERROR as u16).to_ne_bytes() {
-        let error = number(HEADER..HEADER + 4)?;
+    if header[TYPE] == (libc::NLMSG_ERROR as u16).to_ne_bytes() {
         bail!(Errno::from_raw((error as i32).wrapping_neg()));
     }
     let attributes = message.get(BOTH_HEADERS..length as usize);
     attributes.context("a reply was cut off")
 }
 
-/// A request. Its places are filled in for each use.
-struct Message {
-    bytes: Vec<u8>,
-    places: Vec<Range<usize>>,
+fn request(family: u16, command: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+    let attributes = attributes.concat();
+    let length = (BOTH_HEADERS + attributes.len()) as u32;
+    let mut bytes = length.to_ne_bytes().to_vec();
+    bytes.extend(
+        [family, libc::NLM_F_REQUEST as u16]
+            .map(u16::to_ne_bytes)
+            .concat(),
+    );
+    // The sequence number, which is filled in, and the port.
+    bytes.extend([0; 8]);
+    // struct genlmsghdr: the command and the version of the family.
+    bytes.extend([command, VERSION, 0, 0]);
+    bytes.extend(attributes);
+    bytes
 }
 
-impl Message {
-    fn new(family: u16, command: u8) -> Self {
-        let mut bytes = vec![0; BOTH_HEADERS];
-        bytes[TYPE].copy_from_slice(&family.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
-        // struct genlmsghdr: the command and the version of the family.
-        bytes[HEADER..HEADER + 2].copy_from_slice(&[command, VERSION]);
-        let mut message = Self {
-            bytes,
-            places: Vec::new(),
-        };
-        message.update_length();
-        message
-    }
-
-    fn update_length(&mut self) {
-        let length = self.bytes.len() as u32;
-        self.bytes[LENGTH].copy_from_slice(&length.to_ne_bytes());
-    }
-
-    /// An attribute with what is appended here.
-    fn append(&mut self, kind: u16, payload: impl FnOnce(&mut Self)) {
-        let begin = self.bytes.len();
-        self.bytes.extend([0; ATTRIBUTE]);
-        payload(self);
-        let length = (self.bytes.len() - begin) as u16;
-        self.bytes[begin..begin + 2].copy_from_slice(&length.to_ne_bytes());
-        self.bytes[begin + 2..begin + 4].copy_from_slice(&kind.to_ne_bytes());
-        let aligned = self.bytes.len().next_multiple_of(ATTRIBUTE);
-        self.bytes.resize(aligned, 0);
-        self.update_length();
-    }
-
-    fn add(&mut self, kind: u16, payload: &[u8]) {
-        self.append(kind, |message| message.bytes.extend_from_slice(payload));
-    }
-
-    fn add_string(&mut self, kind: u16, text: &str) {
-        self.add(kind, &[text.as_bytes(), &[0]].concat());
-    }
-
-    fn add_place(&mut self, kind: u16, length: usize) {
-        self.append(kind, |message| {
-            let begin = message.bytes.len();
-            message.bytes.resize(begin + length, 0);
-            message.places.push(begin..begin + length);
-        });
-    }
-
-    fn add_nested(&mut self, kind: u16, attributes: impl FnOnce(&mut Self)) {
-        self.append(kind | libc::NLA_F_NESTED as u16, attributes);
-    }
-
-    fn fill(&mut self, place: usize, payload: &[u8]) {
-        self.bytes[self.places[place].clone()].copy_from_slice(payload);
-    }
+fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
+    let length = (ATTRIBUTE + payload.len()) as u16;
+    let mut bytes = [&length.to_ne_bytes(), &kind.to_ne_bytes(), payload].concat();
+    bytes.resize(bytes.len().next_multiple_of(ATTRIBUTE), 0);
+    bytes
 }
 
 /// The types and payloads of attributes, up to the first one that is cut off.
@@ -298,77 +234,28 @@ fn find(attributes: &[u8], wanted: u16) -> Result<&[u8]> {
 mod tests {
     use super::*;
 
-    const REPLY_TO: u32 = 7;
-
     /// A request has the layout of a reply.
-    fn reply(build: impl FnOnce(&mut Message)) -> Vec<u8> {
-        let mut message = Message::new(20, MAP_GET);
-        build(&mut message);
-        message.bytes[SEQUENCE].copy_from_slice(&REPLY_TO.to_ne_bytes());
-        message.bytes
-    }
-
     #[test]
-    fn places_of_a_request_are_filled_in() {
-        let mut message = Message::new(20, MAP_SET);
-        message.add_string(NAME, "name");
-        message.add_place(KEY, 3);
-        message.add_place(VALUE, 4);
-        message.fill(1, b"text");
-        message.fill(0, b"key");
-        let attributes = Attributes(&message.bytes[BOTH_HEADERS..]);
-        let expected = [
-            (NAME, &b"name\0"[..]),
-            (KEY, &b"key"[..]),
-            (VALUE, &b"text"[..]),
-        ];
-        assert_eq!(attributes.collect::<Vec<_>>(), expected);
-        assert_eq!(message.bytes[LENGTH], (20u32 + 12 + 8 + 8).to_ne_bytes());
-    }
-
-    #[test]
-    fn the_value_of_a_reply_is_found() {
-        let message = reply(|message| {
-            message.add(KEY, b"odd");
-            message.add(VALUE, &[9; VALUE_SIZE]);
-        });
-        let mut value = [0; VALUE_SIZE];
-        copy_value(parse(&message, REPLY_TO).unwrap(), &mut value).unwrap();
-        assert_eq!(value, [9; VALUE_SIZE]);
-        assert!(parse(&message, REPLY_TO + 1).is_err());
-        for length in 0..message.len() {
-            assert!(parse(&message[..length], REPLY_TO).is_err(), "{length}");
-        }
-    }
-
-    #[test]
-    fn the_steps_of_a_reply_are_in_order() {
-        let message = |result: i32| {
-            reply(|message| {
-                for number in [3, 5] {
-                    message.add_nested(STEP, |step| {
-                        step.add(VALUE, &[number; VALUE_SIZE]);
-                        step.add(RESULT, &result.to_ne_bytes());
-                    });
-                }
-            })
+    fn the_values_of_a_whole_reply_are_in_order() {
+        let step = |number: u8, result: i32| {
+            let value = attribute(VALUE, &[number; VALUE_SIZE]);
+            let result = attribute(RESULT, &result.to_ne_bytes());
+            attribute(STEP, &[value, result].concat())
         };
-        let mut values = [[0; VALUE_SIZE]; 2];
-        let good = message(0);
-        copy_values(parse(&good, REPLY_TO).unwrap(), &mut values).unwrap();
-        assert_eq!(values, [[3; VALUE_SIZE], [5; VALUE_SIZE]]);
-        let bad = message(-libc::ENOENT);
-        assert!(copy_values(parse(&bad, REPLY_TO).unwrap(), &mut values).is_err());
-        let mut more = [[0; VALUE_SIZE]; 3];
-        assert!(copy_values(parse(&good, REPLY_TO).unwrap(), &mut more).is_err());
-    }
-
-    #[test]
-    fn an_error_is_an_errno() {
-        let mut message = reply(|_| {});
+        let mut message = request(20, MAP_BATCH, &[step(3, 0), step(5, 0)]);
+        let reply = parse(&message, 0).unwrap();
+        let mut values = [[0; VALUE_SIZE]; 3];
+        copy_values(reply, &mut values[..2]).unwrap();
+        assert_eq!(values[..2], [[3; VALUE_SIZE], [5; VALUE_SIZE]]);
+        assert!(copy_values(reply, &mut values).is_err());
+        assert!(copy_values(&step(3, -libc::ENOENT), &mut values[..1]).is_err());
+        assert!(find(reply, KEY).is_err() && parse(&message, 1).is_err());
+        for length in 0..message.len() {
+            assert!(parse(&message[..length], 0).is_err(), "{length}");
+        }
         message[TYPE].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
-        message[HEADER..].copy_from_slice(&(-libc::EPIPE).to_ne_bytes());
-        let error = parse(&message, REPLY_TO).unwrap_err();
+        message[16..20].copy_from_slice(&(-libc::EPIPE).to_ne_bytes());
+        let error = parse(&message, 0).unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&Errno::EPIPE));
     }
 }

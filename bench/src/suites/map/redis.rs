@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Redis over a Unix socket, as its documentation advises for programs on one machine: without snapshots and without an
-//! append-only file, on a processor that no client uses; the several gets are one MGET. Requests are not pipelined. The suite
-//! for durable maps starts it with such a file.
+//! Redis over a Unix socket, as its documentation advises for programs on one machine: without snapshots. A volatile store
+//! has no append-only file, and its server is on a processor that no client uses; the several gets are one MGET. A durable
+//! store has such a file. Requests are not pipelined.
 //!
 //! The packages of Debian have one program for all purposes, redis-check-rdb, which is the server under its name. The
 //! package redis-server also starts a service of the system, so it is not used.
 
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use sluice_testkit::clock;
 
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, filled};
 use crate::harness::rounds::Skipped;
 use crate::harness::server::{Server, is_installed};
 use crate::suites::setup::Confinement;
 
 const PROGRAM: &str = "redis-check-rdb";
 const NAME: &str = "redis-server";
-
-pub fn unavailable(_: &Resources) -> Option<Skipped> {
-    missing()
-}
+/// The folder of the append-only files, by default.
+const FILES: &str = "appendonlydir";
 
 /// The reason why it cannot be started.
 pub fn missing() -> Option<Skipped> {
@@ -41,15 +41,14 @@ pub fn version() -> Option<String> {
     version.map(str::to_owned)
 }
 
-pub fn create(_: u64, resources: &Resources) -> Result<Box<dyn Store>> {
-    Ok(Box::new(server_for(resources)?))
+pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+    filled(server_for(resources)?, keys)
 }
 
 pub fn server_for(resources: &Resources) -> Result<Redis> {
-    let path = resources.paths.next_path()?;
-    let [_, second] = resources.confinement.cpus;
-    let arguments = ["--appendonly", "no"];
-    Redis::start(&path, &arguments, &resources.confinement, &[second])
+    let confinement = &resources.confinement;
+    let [_, second] = confinement.cpus;
+    Redis::start(resources.paths.next_path()?, None, confinement, &[second])
 }
 
 fn server() -> Command {
@@ -61,40 +60,37 @@ fn server() -> Command {
 pub struct Redis {
     server: Server,
     path: PathBuf,
+    /// The folder of the append-only files.
+    files: Option<PathBuf>,
 }
 
 impl Redis {
-    /// With an append-only file in this folder, on the processors of the clients.
-    pub fn start_with_file(folder: &Path, fsync: &str, confinement: &Confinement) -> Result<Self> {
-        let folder_text = folder
-            .to_str()
-            .context("the path of a folder is not UTF-8")?;
-        let arguments = ["--appendonly", "yes", "--appendfsync", fsync];
-        let arguments = [&arguments[..], &["--dir", folder_text]].concat();
-        let path = folder.join("socket");
-        Self::start(&path, &arguments, confinement, &confinement.cpus)
-    }
-
-    /// Returns as soon as it accepts connections.
-    fn start(
-        path: &Path,
-        arguments: &[&str],
+    /// A durable store has its append-only files beside the socket. Returns as soon as it accepts connections.
+    pub fn start(
+        path: PathBuf,
+        fsync: Option<&str>,
         confinement: &Confinement,
         cpus: &[usize],
     ) -> Result<Self> {
         let mut program = server();
-        program
-            .args(["--port", "0", "--save", ""])
-            .args(arguments)
-            .args(["--daemonize", "no", "--unixsocket"])
-            .arg(path);
-        let mut server = Server::spawn(&mut program)?;
+        program.args(["--port", "0", "--save", "", "--daemonize", "no"]);
+        match fsync {
+            None => program.args(["--appendonly", "no"]),
+            Some(fsync) => program
+                .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
+                .arg(path.with_file_name("")),
+        };
+        let mut server = Server::spawn(program.arg("--unixsocket").arg(&path))?;
         server.confine(confinement.cgroup.as_ref(), cpus)?;
         server
-            .await_start(|| Ok(UnixStream::connect(path)?))
+            .await_start(|| Ok(UnixStream::connect(&path)?))
             .with_context(|| format!("{NAME} did not start"))?;
-        let path = path.into();
-        Ok(Self { server, path })
+        let files = fsync.map(|_| path.with_file_name(FILES));
+        Ok(Self {
+            server,
+            path,
+            files,
+        })
     }
 
     /// Of its socket.
@@ -112,8 +108,16 @@ impl Store for Redis {
         }))
     }
 
-    fn helper_ns(&self) -> Result<u64> {
-        clock::cpu_ns_of(self.server.pid())
+    fn helper(&self) -> Result<(u64, Option<u32>)> {
+        Ok((clock::cpu_ns_of(self.server.pid())?, None))
+    }
+
+    /// Its files, which the server synchronizes once per second only.
+    fn settle(&self) -> Result<()> {
+        let Some(files) = &self.files else {
+            return Ok(());
+        };
+        fs::read_dir(files)?.try_for_each(|file| Ok(File::open(file?.path())?.sync_all()?))
     }
 }
 
@@ -126,33 +130,31 @@ struct Connection {
 const BULK_KEY: &[u8] = b"$16\r\n";
 const BULK_VALUE: &[u8] = b"$64\r\n";
 const END: &[u8] = b"\r\n";
+const OK: &[u8] = b"+OK\r\n";
 /// Bytes of a value in an answer.
 const VALUE_BYTES: usize = BULK_VALUE.len() + VALUE_SIZE + END.len();
 
 const _: () = assert!(KEY_SIZE == 16 && VALUE_SIZE == 64);
 
 impl Connection {
-    fn begin(&mut self, command: &[u8]) {
+    /// Sends a command about keys and values, and gets an answer of this length.
+    fn call(&mut self, command: &str, arguments: &[&[u8]], length: usize) -> Result<()> {
         self.request.clear();
-        self.request.extend_from_slice(command);
-    }
-
-    fn add(&mut self, prefix: &[u8], bytes: &[u8]) {
-        for part in [prefix, bytes, END] {
-            self.request.extend_from_slice(part);
+        let words = 1 + arguments.len();
+        write!(
+            self.request,
+            "*{words}\r\n${}\r\n{command}\r\n",
+            command.len()
+        )?;
+        for argument in arguments {
+            let prefix = match argument.len() {
+                KEY_SIZE => BULK_KEY,
+                _ => BULK_VALUE,
+            };
+            for part in [prefix, argument, END] {
+                self.request.extend_from_slice(part);
+            }
         }
-    }
-
-    /// Sends a request to set values.
-    fn expect_ok(&mut self) -> Result<()> {
-        const OK: &[u8] = b"+OK\r\n";
-        self.exchange(OK.len())?;
-        ensure!(self.answer == OK, "Redis did not set a value");
-        Ok(())
-    }
-
-    /// Sends the request, and gets an answer of this length.
-    fn exchange(&mut self, length: usize) -> Result<()> {
         let sent = self.stream.write_all(&self.request);
         sent.context("cannot send a request to Redis")?;
         self.answer.resize(length, 0);
@@ -170,6 +172,12 @@ impl Connection {
         }
         Ok(())
     }
+
+    fn set_all(&mut self, command: &str, arguments: &[&[u8]]) -> Result<()> {
+        self.call(command, arguments, OK.len())?;
+        ensure!(self.answer == OK, "Redis did not set a value");
+        Ok(())
+    }
 }
 
 fn copy_value(answer: &[u8], value: &mut Value) -> Result<()> {
@@ -183,33 +191,24 @@ fn copy_value(answer: &[u8], value: &mut Value) -> Result<()> {
 
 impl Client for Connection {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
-        self.begin(b"*2\r\n$3\r\nGET\r\n");
-        self.add(BULK_KEY, key);
-        self.exchange(VALUE_BYTES)?;
+        self.call("GET", &[key], VALUE_BYTES)?;
         copy_value(&self.answer, value)
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        self.begin(b"*3\r\n$3\r\nSET\r\n");
-        self.add(BULK_KEY, key);
-        self.add(BULK_VALUE, value);
-        self.expect_ok()
+        self.set_all("SET", &[key, value])
     }
 
     fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
-        self.begin(format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * keys.len()).as_bytes());
-        for (key, value) in keys.iter().zip(values) {
-            self.add(BULK_KEY, key);
-            self.add(BULK_VALUE, value);
-        }
-        self.expect_ok()
+        let pairs = keys.iter().zip(values);
+        let arguments: Vec<_> = pairs.flat_map(|(key, value)| [&key[..], value]).collect();
+        self.set_all("MSET", &arguments)
     }
 
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
-        self.begin(format!("*{}\r\n$4\r\nMGET\r\n", 1 + keys.len()).as_bytes());
-        keys.iter().for_each(|key| self.add(BULK_KEY, key));
+        let arguments: Vec<_> = keys.iter().map(|key| &key[..]).collect();
         let head = format!("*{}\r\n", keys.len());
-        self.exchange(head.len() + keys.len() * VALUE_BYTES)?;
+        self.call("MGET", &arguments, head.len() + keys.len() * VALUE_BYTES)?;
         let answers = self.answer.strip_prefix(head.as_bytes());
         let answers = answers.context("an answer of Redis has another number of values")?;
         let mut pairs = answers.chunks_exact(VALUE_BYTES).zip(values);

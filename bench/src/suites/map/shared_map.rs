@@ -4,12 +4,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sluice_testkit::module::SHARED_MAP;
 use sluice_testkit::shared_map::{self, Answer};
 
-use super::store::{Client, Key, Resources, Store, Value};
+use super::store::{Client, Key, Resources, Store, Value, filled};
 use crate::harness::rounds::Skipped;
 
 const PARAMETERS: &str = "/sys/module/shared_map/parameters";
@@ -20,49 +21,26 @@ pub fn unavailable(_: &Resources) -> Option<Skipped> {
 }
 
 pub fn unavailable_files(resources: &Resources) -> Option<Skipped> {
-    let without_directory = || {
+    unavailable(resources).or_else(|| {
         let directory = fs::read_to_string(format!("{PARAMETERS}/directory")).unwrap_or_default();
         let directory = directory.trim_end();
-        (!Path::new(directory).exists()).then(|| {
-            let reason = format!("the directory of the module, {directory}, does not exist");
-            Skipped::unavailable(SHARED_MAP.name, reason)
-        })
-    };
-    unavailable(resources).or_else(without_directory)
+        let reason = format!("the directory of the module, {directory}, does not exist");
+        (!Path::new(directory).exists()).then(|| Skipped::unavailable(SHARED_MAP.name, reason))
+    })
 }
 
-pub fn create(_: u64, _: &Resources) -> Result<Box<dyn Store>> {
-    configured(false, false)
-}
-
-pub fn create_with_rwsem(_: u64, _: &Resources) -> Result<Box<dyn Store>> {
-    configured(true, false)
-}
-
-pub fn create_with_files(_: u64, _: &Resources) -> Result<Box<dyn Store>> {
-    configured(false, true)
-}
-
-fn configured(rwsem: bool, files: bool) -> Result<Box<dyn Store>> {
-    set_parameter("rwsem", rwsem)?;
-    set_parameter("files", files)?;
-    Ok(Box::new(SharedMap))
-}
-
-fn set_parameter(name: &str, value: bool) -> Result<()> {
-    let path = format!("{PARAMETERS}/{name}");
-    let text = if value { "Y" } else { "N" };
-    fs::write(&path, text).with_context(|| format!("cannot write {path}; run as root"))
-}
-
-struct SharedMap;
-
-impl Store for SharedMap {
-    fn client(&self) -> Result<Box<dyn Client>> {
+pub fn create(keys: u64, rwsem: bool, files: bool) -> Result<Rc<dyn Store>> {
+    for (name, value) in [("rwsem", rwsem), ("files", files)] {
+        let path = format!("{PARAMETERS}/{name}");
+        let text = if value { "Y" } else { "N" };
+        fs::write(&path, text).with_context(|| format!("cannot write {path}; run as root"))?;
+    }
+    let client = || -> Result<Box<dyn Client>> {
         let client = shared_map::Client::connect();
         let client = client.context("cannot create a socket of the module shared_map")?;
         Ok(Box::new(Socket(client)))
-    }
+    };
+    filled(client, keys)
 }
 
 struct Socket(shared_map::Client);
@@ -71,16 +49,11 @@ impl Client for Socket {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
         match self.0.get(key)? {
             Answer::Value(bytes) => {
-                ensure!(
-                    bytes.len() == value.len(),
-                    "a value has {} bytes",
-                    bytes.len()
-                );
-                value.copy_from_slice(bytes);
-                Ok(())
+                *value = bytes.try_into().context("a value has another length")?
             }
             other => bail!("cannot get a value: {other:?}"),
         }
+        Ok(())
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {

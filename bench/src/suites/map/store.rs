@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a mechanism implements to store values under keys, and the keys and values that are used.
+//! The interface of a store of values under keys, and the keys and values that are measured.
 
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
-use sluice_testkit::cgroup::Tree;
+use sluice_testkit::cgroup::{Cgroup, Tree};
+use sluice_testkit::clock;
 
 use crate::harness::rounds::Skipped;
 use crate::mechanisms::temp_paths::TempPaths;
@@ -17,16 +18,12 @@ pub type Key = [u8; KEY_SIZE];
 pub type Value = [u8; VALUE_SIZE];
 
 const WORD: usize = size_of::<u64>();
-const WORDS: usize = VALUE_SIZE / WORD;
 
 pub fn key(number: u64) -> Key {
-    let mut key = [b'0'; KEY_SIZE];
-    let mut rest = number;
-    for digit in key.iter_mut().rev() {
-        *digit += (rest % 10) as u8;
-        rest /= 10;
-    }
-    key
+    std::array::from_fn(|at| {
+        let rest = number / 10u64.pow((KEY_SIZE - 1 - at) as u32);
+        b'0' + (rest % 10) as u8
+    })
 }
 
 pub fn number_of(key: &[u8]) -> Result<u64> {
@@ -35,12 +32,12 @@ pub fn number_of(key: &[u8]) -> Result<u64> {
     number.context("a key that nobody has set")
 }
 
-/// A value of the key with this number. Each set has a stamp of its own; all words after the first one are the stamp, so
-/// that parts of two values are noticed.
+/// A value of the key with this number. Each set has its own stamp, which is repeated to detect parts of two values.
 pub fn value(number: u64, stamp: u64) -> Value {
     let mut value = [0; VALUE_SIZE];
-    value[..WORD].copy_from_slice(&number.to_ne_bytes());
-    for word in value[WORD..].chunks_exact_mut(WORD) {
+    let (first, others) = value.split_at_mut(WORD);
+    first.copy_from_slice(&number.to_ne_bytes());
+    for word in others.chunks_exact_mut(WORD) {
         word.copy_from_slice(&stamp.to_ne_bytes());
     }
     value
@@ -48,31 +45,35 @@ pub fn value(number: u64, stamp: u64) -> Value {
 
 /// The stamp of a value. Fails if it is not a whole value of this key.
 pub fn stamp_of(value: &Value, number: u64) -> Result<u64> {
-    let mut words = [0; WORDS];
-    for (word, bytes) in words.iter_mut().zip(value.chunks_exact(WORD)) {
-        *word = u64::from_ne_bytes(bytes.try_into()?);
-    }
+    let stamp = u64::from_ne_bytes(value[WORD..2 * WORD].try_into()?);
     ensure!(
-        words[0] == number,
-        "the value of key {} was returned for key {number}",
-        words[0]
+        *value == self::value(number, stamp),
+        "key {number} has a damaged value, or the value of another key"
     );
-    let differences = words[2..].iter().map(|word| word ^ words[1]);
-    ensure!(
-        differences.fold(0, |all, one| all | one) == 0,
-        "a damaged value was returned for key {number}"
-    );
-    Ok(words[1])
+    Ok(stamp)
 }
 
-/// A store in which values are measured; exists until it is dropped, in the process that created it.
+/// Exists until it is dropped, in the process that created it.
 pub trait Store {
-    /// By a process that uses it.
+    /// For a process that uses the store.
     fn client(&self) -> Result<Box<dyn Client>>;
 
-    /// Processor time of another process that works for the clients.
-    fn helper_ns(&self) -> Result<u64> {
-        Ok(0)
+    /// The processor time of another process that works for the clients, and the number of its commits, modulo 2^32, where
+    /// several sets can share one.
+    fn helper(&self) -> Result<(u64, Option<u32>)> {
+        Ok((0, None))
+    }
+
+    /// Waits until all values that were set are stored, and nothing is written any more.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A store that only its clients use.
+impl<F: Fn() -> Result<Box<dyn Client>>> Store for F {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        self()
     }
 }
 
@@ -94,18 +95,39 @@ pub trait Client {
         pairs.try_for_each(|(key, value)| self.get(key, value))
     }
 
-    /// Gets the next part of a list of all keys and values, the first one if `restart` is set. False: there are no more.
-    fn dump_part(&mut self, _restart: bool) -> Result<bool> {
+    /// Passes each key with its value on. Only the calls that list them are timed.
+    fn dump(&mut self, _calls: &mut Stopwatch, _visit: &mut Visit) -> Result<()> {
         bail!("it has no call that lists keys")
-    }
-
-    /// Passes the keys and values of this part on.
-    fn visit_part(&self, _visit: &mut Visit) -> Result<()> {
-        bail!("it has no list of keys")
     }
 }
 
 pub type Visit<'a> = dyn FnMut(&[u8], &Value) -> Result<()> + 'a;
+
+/// The time of calls.
+#[derive(Default)]
+pub struct Stopwatch {
+    pub elapsed_ns: u64,
+    pub cpu_ns: u64,
+}
+
+impl Stopwatch {
+    pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let cpu = clock::thread_cpu_ns();
+        let begin = clock::now_ns();
+        let returned = call();
+        self.elapsed_ns += clock::now_ns() - begin;
+        self.cpu_ns += clock::thread_cpu_ns() - cpu;
+        returned
+    }
+}
+
+/// A store in which this many keys have values with the stamp 0.
+pub fn filled(store: impl Store + 'static, keys: u64) -> Result<Rc<dyn Store>> {
+    let values: Vec<_> = (0..keys).map(|number| value(number, 0)).collect();
+    let keys: Vec<_> = (0..keys).map(key).collect();
+    store.client()?.set_batch(&keys, &values)?;
+    Ok(Rc::new(store))
+}
 
 /// What stores are created with.
 pub struct Resources {
@@ -125,16 +147,13 @@ impl Resources {
             confinement,
         }
     }
-}
 
-/// A mechanism.
-#[derive(Clone, Copy)]
-pub struct Way {
-    pub name: &'static str,
-    /// The reason why it cannot be measured here.
-    pub unavailable: fn(&Resources) -> Option<Skipped>,
-    /// With room for this many keys.
-    pub create: fn(u64, &Resources) -> Result<Box<dyn Store>>,
+    pub fn create_cgroup(&self) -> Result<Cgroup> {
+        match &self.cgroups {
+            Ok(tree) => tree.create_cgroup(),
+            Err(skip) => bail!("{}", skip.reason),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -142,24 +161,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_contains_its_number() {
+    fn a_value_is_whole_and_that_of_its_key() {
         assert_eq!(&key(1207), b"0000000000001207");
         assert_eq!(number_of(&key(1207)).unwrap(), 1207);
         assert!(number_of(b"another key").is_err());
-    }
-
-    #[test]
-    fn damaged_values_are_noticed() {
         let good = value(7, 1 << 40);
         assert_eq!(stamp_of(&good, 7).unwrap(), 1 << 40);
-        assert!(stamp_of(&good, 8).is_err());
         for at in 0..VALUE_SIZE {
             let mut bad = good;
             bad[at] ^= 1;
             assert!(stamp_of(&bad, 7).is_err(), "byte {at}");
         }
-        let mut torn = good;
-        torn[32..].copy_from_slice(&value(7, 2)[32..]);
-        assert!(stamp_of(&torn, 7).is_err());
     }
 }
