@@ -2,7 +2,7 @@
 //! Runs the suites that the options select, and writes the table, the results and the report.
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -19,12 +19,15 @@ use crate::harness::rows::{Results, Row};
 use crate::harness::text;
 use crate::harness::turns::run_together;
 use crate::html;
-use crate::mechanisms::Registry;
+use crate::mechanisms::registry::Registry;
 use crate::mechanisms::temp_paths::Directory;
 use crate::options::{Options, REFERENCES_OF_RINGS};
 use crate::reports;
 use crate::suites::plan::Plan;
 use crate::suites::{self, CachelineProbe, SUITES, wakeup_cost};
+
+/// The default of a user is a sixteenth of the memory. The suite memory opens hundreds of channels at once, in a VM with little.
+const QUOTAS: &CStr = c"user_max_bytes=0xffffffffffffffff scope_max_bytes=0xffffffffffffffff";
 
 pub fn run(options: &Options) -> Result<()> {
     interrupt::install()?;
@@ -33,13 +36,15 @@ pub fn run(options: &Options) -> Result<()> {
     let directory = store.map(|_| Directory::new(&std::env::temp_dir()));
     let directory = directory.transpose()?;
     let files = [
-        (&SLUICE, &options.module),
-        (&MYIPC, &options.baseline),
-        (&HFT, &options.hft),
+        (&SLUICE, &options.module, QUOTAS),
+        (&MYIPC, &options.baseline, c""),
+        (&HFT, &options.hft, c""),
     ];
     let modules = files
         .into_iter()
-        .filter_map(|(kind, file)| Some(Module::load(kind, file.as_deref()?)))
+        .filter_map(|(kind, file, parameters)| {
+            Some(Module::load_with(kind, file.as_deref()?, parameters))
+        })
         .chain(store.zip(directory.as_ref()).map(load_store))
         .collect::<Result<Vec<_>>>()?;
     measure(options)?;
@@ -62,6 +67,10 @@ fn measure(options: &Options) -> Result<()> {
     suites::calibration::annotate(&mut results.rows);
     results.rows.extend(included);
     results.versions = suites::versions(&results.rows);
+    // First, so that nothing that follows can lose them.
+    if let Some(path) = &options.json {
+        results.write(path)?;
+    }
     print!("{}", text::text(&results));
     for suite in &SUITES {
         let tables = suite
@@ -89,7 +98,6 @@ fn included(paths: &[PathBuf]) -> Result<Vec<Row>> {
 
 fn write(results: &Results, options: &Options) -> Result<()> {
     if let Some(path) = &options.json {
-        results.write(path)?;
         println!("\nResults: {}", path.display());
     }
     if let Some(path) = &options.html {
@@ -136,7 +144,7 @@ fn expect_results_of_all(names: &[&'static str], rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// The cgroups of sluice-pipe and sluice-ring. Without the module they are not needed, so an unprivileged user can measure
+/// The cgroups of the mechanisms that need the module. Without the module they are not needed, so an unprivileged user can measure
 /// the rest.
 fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
     if !Path::new(SLUICE.node).exists() {

@@ -93,7 +93,7 @@ impl Values {
         Self::of(self.values.iter().filter_map(ratio))
     }
 
-    /// Whether all rounds of one are below all rounds of the other; only then is one called better.
+    /// Whether the ranges of the rounds overlap. One is called better only if they do not.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.spread[0] <= other.spread[1] && other.spread[0] <= self.spread[1]
     }

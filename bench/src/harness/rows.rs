@@ -171,13 +171,6 @@ impl Row {
         }
     }
 
-    pub fn text(&self, axis: &str) -> Option<&str> {
-        match self.axes.get(axis)? {
-            Value::Number(_) => None,
-            Value::Text(text) => Some(text),
-        }
-    }
-
     pub fn is_noisy(&self) -> bool {
         self.noisy_rounds.is_some()
     }
@@ -260,7 +253,7 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
 
 fn measured_row(outcome: &Outcome, series: &Series) -> Row {
     let samples: Vec<&Samples> = series.rounds.iter().map(|round| &round.samples).collect();
-    let noisy = series.rounds.iter().filter(|round| round.noisy).count();
+    let noisy = series.noisy_rounds();
     Row {
         suite: outcome.suite.into(),
         mechanism: series.subject.mechanism.into(),
@@ -300,7 +293,7 @@ fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
     }
 }
 
-/// The figures of the suite, and those that follow from what each suite measures.
+/// The figures of the suite, and those that follow from what each suite measures, if all rounds have them.
 fn figures(rounds: &[Round]) -> BTreeMap<String, Values> {
     let mut figures: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for round in rounds {
@@ -314,7 +307,9 @@ fn figures(rounds: &[Round]) -> BTreeMap<String, Values> {
             figures.entry(name).or_default().push((round.number, value));
         }
     }
-    let figures = figures.into_iter();
+    let figures = figures
+        .into_iter()
+        .filter(|(_, values)| values.len() == rounds.len());
     figures
         .filter_map(|(name, values)| Some((name.into(), Values::of(values.into_iter())?)))
         .collect()

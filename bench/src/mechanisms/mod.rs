@@ -15,7 +15,7 @@ pub mod own_program;
 mod packets;
 pub mod pipe;
 mod posix_mq;
-mod registry;
+pub mod registry;
 mod shared_ring;
 mod shm_sem;
 mod sluice_pipe;
@@ -35,4 +35,3 @@ pub mod zmq_library;
 
 pub use link::{Link, Receiver, Sender};
 pub use mechanism::{Batching, Mechanism, Task, Workload, bytes_in_flight};
-pub use registry::Registry;

@@ -28,14 +28,21 @@ pub fn dgram() -> Mechanism {
 fn mechanism(name: &'static str, kind: SockType) -> Mechanism {
     Mechanism {
         unsupported_reason: Box::new(move |task| failure(ensure_fits(kind, task.size))),
-        ..Mechanism::new(name, Waiting::Sleep, move |_| {
-            Ok(Link::new(
-                pair(kind)?,
-                |(_, sender)| Ok(MarksEnd(PacketSender(sender))),
-                |(receiver, _)| Ok(PacketReceiver(receiver)),
-            ))
-        })
+        ..Mechanism::new(name, Waiting::Sleep, move |_| link(kind))
     }
+}
+
+fn link(kind: SockType) -> Result<Link> {
+    type Ends = (OwnedFd, OwnedFd);
+    let receiver = |(receiver, _): Ends| Ok(PacketReceiver(receiver));
+    let ends = pair(kind)?;
+    Ok(match kind {
+        SockType::Datagram => {
+            let sender = |(_, sender): Ends| Ok(MarksEnd(PacketSender(sender)));
+            Link::new(ends, sender, receiver)
+        }
+        _ => Link::new(ends, |(_, sender)| Ok(PacketSender(sender)), receiver),
+    })
 }
 
 /// The receiving and the sending end.

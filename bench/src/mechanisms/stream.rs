@@ -6,7 +6,7 @@ use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::{Link, Mechanism, Receiver, Sender};
@@ -77,7 +77,10 @@ impl Sender for StreamSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let mut sent = 0;
         while sent < message.len() {
-            sent += retry(|| self.0.write(&message[sent..])).context("cannot write a message")?;
+            let written =
+                retry(|| self.0.write(&message[sent..])).context("cannot write a message")?;
+            ensure!(written > 0, "nothing of a message was written");
+            sent += written;
         }
         Ok(())
     }

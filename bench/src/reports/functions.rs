@@ -57,13 +57,16 @@ fn add_texts(environment: &mut Environment) {
     environment.add_filter("size", units::size);
 }
 
-/// The row with this label, or else of this mechanism.
+/// The row with this label, or else the only one of this mechanism; without a title the first one of the mechanism.
 fn row<'a>(rows: &'a [Row], name: &str, title: Option<String>) -> Option<&'a Row> {
-    let has_title = |row: &&Row| title.as_ref().is_none_or(|title| row.title == *title);
-    let mut rows_of_title = rows.iter().filter(has_title);
-    let of_mechanism = rows_of_title.clone().find(|row| row.mechanism == name);
-    let found = rows_of_title.find(|row| row.label == name);
-    found.or(of_mechanism)
+    let of_mechanism = |row: &&Row| row.mechanism == name;
+    let Some(title) = title else {
+        return rows.iter().find(of_mechanism);
+    };
+    let of_title = || rows.iter().filter(|row| row.title == title);
+    let mut others = of_title().filter(of_mechanism);
+    let only = others.next().filter(|_| others.next().is_none());
+    of_title().find(|row| row.label == name).or(only)
 }
 
 fn quotient(of: Option<f64>, to: Option<f64>) -> Option<f64> {

@@ -19,7 +19,8 @@ use super::setup::{PROCESS_TIMEOUT, run};
 use super::stream::{Data, Length, Stream};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Job, Skipped};
-use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
+use crate::mechanisms::registry::Registry;
+use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const DURATION: Duration = Duration::from_millis(10);
 /// Every placement and every size, not all combinations.

@@ -41,10 +41,10 @@ pub use suite::{Lines, Suite};
 pub use versions::versions;
 pub use wakeup::wakeup_cost;
 
-/// Measured at all scales, or where a run takes longer.
+/// The scales without third-party libraries: all three, or without the quick one.
 const ALWAYS: &[Scale] = &[Scale::Quick, Scale::Standard, Scale::Full];
 const STANDARD: &[Scale] = &[Scale::Standard, Scale::Full];
-/// Where third-party libraries are compared, too.
+/// The full scale, and the scale that compares third-party libraries.
 const RINGS: &[Scale] = &[Scale::Full, Scale::ThirdParty];
 
 const BY_SIZE: Lines = Lines {
@@ -66,7 +66,7 @@ const P99_BY_RATE: Lines = Lines {
     per: &["size", "placement"],
 };
 const COST_BY_RECEIVERS: Lines = Lines {
-    title: "Cost of sending",
+    title: "Cost of a message",
     x: "receivers",
     y: "processor time of the sender for a message",
     unit: Unit::Nanoseconds,

@@ -39,7 +39,7 @@ fn each_figure_has_its_heading_and_its_table() {
         ("Throughput by message size, writers 8, receivers 1, two-cpus", &["busiest writer 2.50", "0.50 switches"]),
         ("p99 of the latency by messages per second, 64 B, two-cpus", &[">50 %</th>", "M/s"]),
         ("64 B 50 % two-cpus", &["share of samples"]),
-        ("Cost of sending by number of receivers, 64 B, busy", &["↑ processor time of the sender"]),
+        ("Cost of a message by number of receivers, 64 B, busy", &["↑ processor time of the sender"]),
         ("Bytes delivered by message size, receivers 16, streaming", &[">32 KiB</th>"]),
         ("Rate by number of processes, gets", &["M/s", "near"]),
         ("durable sets by 10 processes", &["messages per commit", "3.00"]),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::iter;
 use std::marker::PhantomData;
 
-use comfy_table::TableStyle;
+use comfy_table::presets::NOTHING;
 use nix::unistd::{Gid, Group, Uid, User};
 use serde::{Serialize, Serializer};
 
@@ -80,7 +80,7 @@ pub fn table<T: Columns>(rows: &[Row<T>], numeric: bool) -> String {
     let headings = T::COLUMNS.iter().map(|column| column.heading.to_owned());
     let rows = rows.iter().map(|row| cells(row, &mut owners));
     let mut padded = comfy_table::Table::new();
-    padded.load_style(TableStyle::new());
+    padded.load_preset(NOTHING);
     let mut last_cells = Vec::new();
     for mut cells in iter::once(headings.collect()).chain(rows) {
         last_cells.extend(cells.pop());
@@ -89,8 +89,8 @@ pub fn table<T: Columns>(rows: &[Row<T>], numeric: bool) -> String {
     for column in padded.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    // The last column needs no padding. It may contain the value of a map, up to 1 MiB; a column of comfy-table has at most 65,535
-    // characters.
+    // The last column stays outside: the value of a map has up to 1 MiB, a column of comfy-table at most 65,535 characters. No cell
+    // contains a newline, so each row has one line.
     let lines = padded.lines().zip(last_cells);
     lines.map(|(line, last)| line + &last + "\n").collect()
 }

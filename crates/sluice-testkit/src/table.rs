@@ -4,7 +4,8 @@
 use std::fmt;
 
 pub use comfy_table::CellAlignment as Align;
-use comfy_table::{LineStyle, TableStyle};
+use comfy_table::TableComponent::{HeaderLines, MiddleHeaderIntersections};
+use comfy_table::presets::NOTHING;
 
 /// Two spaces between the columns, and a line below their titles.
 pub struct Table(comfy_table::Table);
@@ -12,8 +13,10 @@ pub struct Table(comfy_table::Table);
 impl Table {
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let mut table = comfy_table::Table::new();
-        let line = LineStyle::none().fill('─').junction('─');
-        table.load_style(TableStyle::new().header_separator(line));
+        table.load_preset(NOTHING);
+        for component in [HeaderLines, MiddleHeaderIntersections] {
+            table.set_style(component, '─');
+        }
         table.set_header(columns.iter().map(|(title, _)| *title));
         for (number, (_, align)) in columns.iter().enumerate() {
             // The junction of two columns is the second space.

@@ -162,12 +162,6 @@ impl Worker {
     fn cpu_ns(&self) -> Result<u64> {
         clock::cpu_ns_of(self.process.pid())
     }
-
-    /// Whether it sleeps in the kernel, as opposed to running or being runnable.
-    pub fn is_asleep(&self) -> Result<bool> {
-        let stat = proc::stat(self.process.pid()).context("a measured process is gone")?;
-        Ok(stat.state == 'S')
-    }
 }
 
 /// The body of a forked process.
@@ -294,13 +288,6 @@ impl Pair {
     /// For pairs that run until they are dropped.
     pub fn expect_alive(&mut self) -> Result<()> {
         self.workers.iter_mut().try_for_each(Worker::expect_alive)
-    }
-
-    pub fn worker(&self, side: Side) -> &Worker {
-        match side {
-            Side::First => &self.workers[0],
-            Side::Second => &self.workers[1],
-        }
     }
 }
 

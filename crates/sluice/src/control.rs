@@ -130,8 +130,8 @@ pub(crate) fn set_spin_limit(
 
 pub(crate) fn ioctl_without_argument(fd: BorrowedFd<'_>, command: libc::Ioctl) -> io::Result<i32> {
     debug_assert!([abi::RING_WAKE, abi::RING_DETACH, abi::feed::STOP].contains(&command));
-    // SAFETY: the command takes no address. Without the zero the kernel would get what a register happens to contain.
-    checked(unsafe { libc::ioctl(fd.as_raw_fd(), command, 0) })
+    // SAFETY: the command takes no address. The zero defines the register of the argument.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), command, 0_usize) })
 }
 
 /// Releases all messages before the sequence `released`, and receives up to the length of `entries`. Returns their number.

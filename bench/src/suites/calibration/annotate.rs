@@ -2,10 +2,13 @@
 //! How fast adapters were here, beside the results that they were used for, and why they are slower than the libraries' own
 //! programs.
 
-use super::SUITE;
 use crate::harness::class::Class;
 use crate::harness::figures::Unit;
 use crate::harness::rows::{Calibration, Row};
+
+pub const SUITE: &str = "calibration";
+/// The end of the label of a library's own program.
+pub const OWN: &str = ", own program";
 
 /// An adapter that reaches less of the speed of its library's own program is explained.
 const ENOUGH: f64 = 0.9;

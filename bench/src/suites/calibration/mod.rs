@@ -21,11 +21,10 @@ use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::mechanisms::own_program::{OwnProgram, Run, Shape};
 use crate::mechanisms::{Mechanism, Task, Workload};
 
+use annotate::{OWN, SUITE};
+
 pub use annotate::annotate;
 
-const SUITE: &str = "calibration";
-/// The end of the label of a library's own program.
-const OWN: &str = ", own program";
 /// Round trips of a check.
 const CHECKED: usize = 64;
 const CHECK_DURATION: Duration = Duration::from_millis(5);
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
     use crate::harness::rounds::Skipped;
-    use crate::mechanisms::Registry;
+    use crate::mechanisms::registry::Registry;
     use crate::suites::plan::tests::plan;
     use sluice_testkit::workers::serial;
 

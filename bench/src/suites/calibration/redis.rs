@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::workers::{Group, Side};
 
-use super::{OWN, SUITE};
+use super::annotate::{OWN, SUITE};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::harness::server::is_installed;

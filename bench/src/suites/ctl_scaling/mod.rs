@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use pages::Pages;
 use population::{Lazy, Names, Scopes, reproducible_rng};
+use scope::timed;
 use sluice_abi::CHANNEL_PERSISTENT;
 use sluice_testkit::clock;
 
@@ -126,12 +127,6 @@ fn collect(duration: Duration, mut take: impl FnMut() -> Result<u64>) -> Result<
         samples,
         ..Measurement::default()
     })
-}
-
-fn timed<T>(call: impl FnOnce() -> Result<T>) -> Result<(u64, T)> {
-    let before = clock::now_ns();
-    let result = call();
-    Ok((clock::now_ns() - before, result?))
 }
 
 struct ManyNames {

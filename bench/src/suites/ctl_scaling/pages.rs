@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use sluice_abi::{ChannelInfo, LIST_MAX};
 
 use super::population::Names;
-use super::timed;
+use super::scope::timed;
 
 /// Divides every number of names, so that every page is full and only the number of names varies.
 pub const SHORT: usize = 10;

@@ -11,6 +11,7 @@ use sluice_abi::{
     CTL_INFO, CTL_LIST, CTL_OPEN, CTL_UNLINK, ChannelInfo, Info, List, OPEN_CREATE, OPEN_EXCL,
     OPEN_PERSIST, OPEN_READ, OPEN_WRITE, Open, Unlink,
 };
+use sluice_testkit::clock;
 
 const NODE: &str = "/dev/sluice/ctl";
 /// The smallest capacity, so that thousands of channels stay below the limit of bytes.
@@ -85,4 +86,10 @@ impl Scope {
         // count in it.
         Errno::result(unsafe { libc::ioctl(self.node.as_raw_fd(), command, &raw mut *structure) })
     }
+}
+
+pub fn timed<T>(call: impl FnOnce() -> Result<T>) -> Result<(u64, T)> {
+    let before = clock::now_ns();
+    let result = call();
+    Ok((clock::now_ns() - before, result?))
 }

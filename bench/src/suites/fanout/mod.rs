@@ -122,10 +122,11 @@ fn case(
             continue;
         }
         match create {
-            Err(error) => {
-                let skip = Skipped::unavailable(way.name, format!("{error:#}"));
-                case.skipped.push(skip);
-            }
+            Err(error) => case.skipped.push(match &plan.tree {
+                // It tells a failure from a module that is not loaded.
+                Err(skip) if way.name.starts_with("sluice") => skip.of(way.name),
+                _ => Skipped::unavailable(way.name, format!("{error:#}")),
+            }),
             Ok(create) => case.subjects.push(subject(Exchange {
                 way: *way,
                 create: Rc::clone(create),

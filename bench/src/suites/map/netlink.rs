@@ -122,15 +122,15 @@ fn copy_values(reply: &[u8], values: &mut [Value]) -> Result<()> {
         let (mut result, mut bytes) = (None, None);
         for (kind, payload) in Attributes(step) {
             match kind {
-                RESULT => result = payload.first_chunk(),
-                VALUE => bytes = payload.first_chunk(),
+                RESULT => result = payload.try_into().ok(),
+                VALUE => bytes = payload.try_into().ok(),
                 _ => {}
             }
         }
-        let result = i32::from_ne_bytes(*result.context("a step has no result")?);
+        let result = i32::from_ne_bytes(result.context("a step has no result")?);
         let error = Errno::from_raw(-result);
         ensure!(result == 0, "cannot get a value: {error}");
-        *value = *bytes.context("a step has no whole value")?;
+        *value = bytes.context("a step has no whole value")?;
     }
     Ok(())
 }

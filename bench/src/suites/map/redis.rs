@@ -137,15 +137,15 @@ const VALUE_BYTES: usize = BULK_VALUE.len() + VALUE_SIZE + END.len();
 const _: () = assert!(KEY_SIZE == 16 && VALUE_SIZE == 64);
 
 impl Connection {
-    /// Sends a command about keys and values, and gets an answer of this length.
-    fn call(&mut self, command: &str, arguments: &[&[u8]], length: usize) -> Result<()> {
+    /// Sends the head of a command and its keys and values, and gets an answer of this length.
+    fn call<'a>(
+        &mut self,
+        head: &[u8],
+        arguments: impl IntoIterator<Item = &'a [u8]>,
+        length: usize,
+    ) -> Result<()> {
         self.request.clear();
-        let words = 1 + arguments.len();
-        write!(
-            self.request,
-            "*{words}\r\n${}\r\n{command}\r\n",
-            command.len()
-        )?;
+        self.request.extend_from_slice(head);
         for argument in arguments {
             let prefix = match argument.len() {
                 KEY_SIZE => BULK_KEY,
@@ -173,8 +173,12 @@ impl Connection {
         Ok(())
     }
 
-    fn set_all(&mut self, command: &str, arguments: &[&[u8]]) -> Result<()> {
-        self.call(command, arguments, OK.len())?;
+    fn set_all<'a>(
+        &mut self,
+        head: &[u8],
+        arguments: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<()> {
+        self.call(head, arguments, OK.len())?;
         ensure!(self.answer == OK, "Redis did not set a value");
         Ok(())
     }
@@ -191,24 +195,26 @@ fn copy_value(answer: &[u8], value: &mut Value) -> Result<()> {
 
 impl Client for Connection {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
-        self.call("GET", &[key], VALUE_BYTES)?;
+        self.call(b"*2\r\n$3\r\nGET\r\n", [&key[..]], VALUE_BYTES)?;
         copy_value(&self.answer, value)
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        self.set_all("SET", &[key, value])
+        self.set_all(b"*3\r\n$3\r\nSET\r\n", [&key[..], value])
     }
 
     fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
         let pairs = keys.iter().zip(values);
-        let arguments: Vec<_> = pairs.flat_map(|(key, value)| [&key[..], value]).collect();
-        self.set_all("MSET", &arguments)
+        let head = format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * keys.len());
+        let arguments = pairs.flat_map(|(key, value)| [&key[..], value]);
+        self.set_all(head.as_bytes(), arguments)
     }
 
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
-        let arguments: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+        let request = format!("*{}\r\n$4\r\nMGET\r\n", 1 + keys.len());
         let head = format!("*{}\r\n", keys.len());
-        self.call("MGET", &arguments, head.len() + keys.len() * VALUE_BYTES)?;
+        let length = head.len() + keys.len() * VALUE_BYTES;
+        self.call(request.as_bytes(), keys.iter().map(|key| &key[..]), length)?;
         let answers = self.answer.strip_prefix(head.as_bytes());
         let answers = answers.context("an answer of Redis has another number of values")?;
         let mut pairs = answers.chunks_exact(VALUE_BYTES).zip(values);
