@@ -73,8 +73,8 @@ fn bytes_arrive_unchanged_in_both_directions(context: &Context) -> Result<()> {
     echo.finish()
 }
 
-/// All cgroups share its buffer: a pair's bytes reach whichever reader waits first, here that of the other pair. The pipe
-/// has one buffer for each: `cgroup_isolation::two_cgroups_never_receive_each_others_bytes`.
+/// All cgroups share its buffer, so bytes reach the reader that waits first, here a reader of the other pair. The pipe
+/// has one buffer for each cgroup: `cgroup_isolation::two_cgroups_never_receive_each_others_bytes`.
 fn bytes_reach_a_reader_in_another_cgroup(context: &Context) -> Result<()> {
     let (_module, [node, _]) = loaded(context)?;
     let home = context.cgroup()?;
@@ -83,7 +83,7 @@ fn bytes_reach_a_reader_in_another_cgroup(context: &Context) -> Result<()> {
         (home.create_child("second")?, *b"second"),
     ];
     for [(own, bytes), (other, _)] in [[&pairs[0], &pairs[1]], [&pairs[1], &pairs[0]]] {
-        let read = || Ok(read_all(&node.open_reader()?, bytes.len())?);
+        let read = || read_all(&node.open_reader()?, bytes.len());
         let reader = other.spawn("a reader in the other cgroup", read)?;
         reader.wait_asleep_in(Call::Read)?;
         let writer = own.spawn("a writer", || write_all(&node.open_writer()?, bytes))?;
