@@ -140,9 +140,6 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let measured = time::measure_slowness();
     time::set_slowness(arguments.slowness()? * measured);
-    eprintln!(
-        "sluice-tests: this machine is {measured:.1} times slower than a quiet one; limits are that much longer"
-    );
     let width = tests
         .iter()
         .map(|named| named.name.len())
@@ -151,6 +148,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut reporter: Box<dyn Reporter> = if arguments.json {
         Box::new(Json::new(io::stdout()))
     } else {
+        // Not on standard error, which a console may show in the middle of a line of standard output.
+        println!(
+            "this machine is {measured:.1} times slower than a quiet one; limits are that much longer"
+        );
         Box::new(Lines::new(io::stdout(), width))
     };
     run_all(arguments, &tests, reporter.as_mut())
