@@ -165,7 +165,7 @@ impl Receiver for EndingReceiver {
         while filled < message.len() && !self.ended {
             let received = read(&self.file, &mut message[filled..])?;
             ensure!(received > 0, "unexpected end of file");
-            // The byte after the end is the one that wakes.
+            // The byte after the end wakes the receiver.
             let due = self.end.bytes() - self.received;
             self.ended = received as u64 > due;
             let n = received - usize::from(self.ended);

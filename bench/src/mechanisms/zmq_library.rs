@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of libzmq that are used, loaded at run time: building needs no ZeroMQ, and without it only its results
-//! are missing.
+//! The functions of libzmq that are used.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process;
 use std::rc::{Rc, Weak};
 
-use anyhow::{Context, Result, anyhow, ensure};
-use libloading::Library;
-
+use super::library::library;
 use super::link::ensure_fits;
+use anyhow::{Context, Result, anyhow, ensure};
 
-const FILE: &str = "libzmq.so.5";
 const RECONNECT_MS: c_int = 1;
 /// How long closing waits until all messages are sent, where all must be delivered.
 const DELIVERY_MS: c_int = 10_000;
@@ -46,63 +43,52 @@ pub enum Kind {
     XPub = 9,
 }
 
-/// Loads the functions whose names follow the prefix `zmq_`.
-macro_rules! library {
-    ($($name:ident: $type:ty,)*) => {
-        pub struct Zmq {
-            $($name: $type,)*
-            /// Of the process with this id; a child needs its own.
-            context: RefCell<(u32, Weak<ZmqContext>)>,
-            /// Must be dropped last, because the functions are part of it.
-            _library: Library,
-        }
-
-        impl Zmq {
-            pub fn load() -> Result<Self> {
-                // SAFETY: loading runs only the initializers of the library, which have no requirements.
-                let library = unsafe { Library::new(FILE) }?;
-                Ok(Self {
-                    // SAFETY: the types below are those of zmq.h since 4.0.
-                    $($name: *unsafe { library.get(concat!("zmq_", stringify!($name)).as_bytes()) }?,)*
-                    context: RefCell::default(),
-                    _library: library,
-                })
-            }
-        }
-    };
+// The types are those of zmq.h since 4.0.
+library! {
+    Functions, "libzmq.so.5", "zmq_";
+    ctx_new() -> *mut c_void;
+    ctx_term(*mut c_void) -> c_int;
+    socket(*mut c_void, c_int) -> *mut c_void;
+    close(*mut c_void) -> c_int;
+    setsockopt(*mut c_void, c_int, *const c_void, usize) -> c_int;
+    bind(*mut c_void, *const c_char) -> c_int;
+    connect(*mut c_void, *const c_char) -> c_int;
+    send(*mut c_void, *const c_void, usize, c_int) -> c_int;
+    recv(*mut c_void, *mut c_void, usize, c_int) -> c_int;
+    errno() -> c_int;
+    strerror(c_int) -> *const c_char;
+    version(*mut c_int, *mut c_int, *mut c_int);
 }
 
-library! {
-    ctx_new: unsafe extern "C" fn() -> *mut c_void,
-    ctx_term: unsafe extern "C" fn(*mut c_void) -> c_int,
-    socket: unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void,
-    close: unsafe extern "C" fn(*mut c_void) -> c_int,
-    setsockopt: unsafe extern "C" fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
-    bind: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
-    connect: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
-    send: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int) -> c_int,
-    recv: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int) -> c_int,
-    errno: unsafe extern "C" fn() -> c_int,
-    strerror: unsafe extern "C" fn(c_int) -> *const c_char,
-    version: unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int),
+pub struct Zmq {
+    functions: Functions,
+    /// Of the process with this id; a child needs its own.
+    context: RefCell<(u32, Weak<ZmqContext>)>,
 }
 
 impl Zmq {
+    pub fn load() -> Result<Self> {
+        Ok(Self {
+            functions: Functions::load()?,
+            context: RefCell::default(),
+        })
+    }
+
     pub fn version(&self) -> String {
         let [mut major, mut minor, mut patch] = [0; 3];
         // SAFETY: it writes a number to each of the three.
-        unsafe { (self.version)(&mut major, &mut minor, &mut patch) };
+        unsafe { (self.functions.version)(&mut major, &mut minor, &mut patch) };
         format!("{major}.{minor}.{patch}")
     }
 
     fn errno(&self) -> c_int {
         // SAFETY: it has no arguments and returns a number of this thread.
-        unsafe { (self.errno)() }
+        unsafe { (self.functions.errno)() }
     }
 
     fn failure(&self) -> anyhow::Error {
         // SAFETY: the library returns a static string for every number.
-        let text = unsafe { CStr::from_ptr((self.strerror)(self.errno())) };
+        let text = unsafe { CStr::from_ptr((self.functions.strerror)(self.errno())) };
         anyhow!("{}", text.to_string_lossy())
     }
 
@@ -134,7 +120,7 @@ impl ZmqContext {
             }
         }
         // SAFETY: it has no arguments.
-        let context = unsafe { (zmq.ctx_new)() };
+        let context = unsafe { (zmq.functions.ctx_new)() };
         ensure!(
             !context.is_null(),
             "cannot create a ZeroMQ context: {}",
@@ -152,7 +138,7 @@ impl Drop for ZmqContext {
     fn drop(&mut self) {
         let zmq = &self.zmq;
         // SAFETY: it was created once and is ended once.
-        let _ = zmq.retry(|| unsafe { (zmq.ctx_term)(self.context) });
+        let _ = zmq.retry(|| unsafe { (zmq.functions.ctx_term)(self.context) });
     }
 }
 
@@ -166,7 +152,7 @@ impl Socket {
     pub fn new(zmq: Rc<Zmq>, kind: Kind) -> Result<Self> {
         let context = ZmqContext::of(&zmq)?;
         // SAFETY: the context is valid.
-        let socket = unsafe { (zmq.socket)(context.context, kind as c_int) };
+        let socket = unsafe { (zmq.functions.socket)(context.context, kind as c_int) };
         ensure!(
             !socket.is_null(),
             "cannot create a ZeroMQ socket: {}",
@@ -189,7 +175,8 @@ impl Socket {
     fn set_bytes(&self, setting: Setting, value: &[u8]) -> Result<()> {
         let (number, start, len) = (setting as c_int, value.as_ptr().cast(), value.len());
         // SAFETY: the socket is open, and the library copies `len` bytes, which are a c_int or a prefix.
-        let set = self.call(|zmq, socket| unsafe { (zmq.setsockopt)(socket, number, start, len) });
+        let set = self
+            .call(|zmq, socket| unsafe { (zmq.functions.setsockopt)(socket, number, start, len) });
         set.map(drop)
             .context("cannot set an option of a ZeroMQ socket")
     }
@@ -209,7 +196,7 @@ impl Socket {
     pub fn bind(&self, endpoint: &str) -> Result<()> {
         let name = CString::new(endpoint)?;
         // SAFETY: the socket is open and the string is NUL-terminated.
-        self.call(|zmq, socket| unsafe { (zmq.bind)(socket, name.as_ptr()) })
+        self.call(|zmq, socket| unsafe { (zmq.functions.bind)(socket, name.as_ptr()) })
             .with_context(|| format!("cannot bind {endpoint}"))?;
         Ok(())
     }
@@ -219,7 +206,7 @@ impl Socket {
         self.set(Setting::ReconnectInterval, RECONNECT_MS)?;
         let name = CString::new(endpoint)?;
         // SAFETY: the socket is open and the string is NUL-terminated.
-        self.call(|zmq, socket| unsafe { (zmq.connect)(socket, name.as_ptr()) })
+        self.call(|zmq, socket| unsafe { (zmq.functions.connect)(socket, name.as_ptr()) })
             .with_context(|| format!("cannot connect to {endpoint}"))?;
         Ok(())
     }
@@ -227,7 +214,7 @@ impl Socket {
     pub fn send(&self, message: &[u8]) -> Result<()> {
         let (start, len) = (message.as_ptr().cast(), message.len());
         // SAFETY: the socket is open, and the library reads at most `len` bytes.
-        let sent = self.call(|zmq, socket| unsafe { (zmq.send)(socket, start, len, 0) });
+        let sent = self.call(|zmq, socket| unsafe { (zmq.functions.send)(socket, start, len, 0) });
         sent.map(drop).context("cannot send a message")
     }
 
@@ -251,7 +238,7 @@ impl Socket {
     fn receive_with(&self, message: &mut [u8], flags: c_int) -> Result<usize> {
         let (start, len) = (message.as_mut_ptr().cast(), message.len());
         // SAFETY: the socket is open, and the library writes at most `len` bytes.
-        self.call(|zmq, socket| unsafe { (zmq.recv)(socket, start, len, flags) })
+        self.call(|zmq, socket| unsafe { (zmq.functions.recv)(socket, start, len, flags) })
     }
 }
 
@@ -259,6 +246,6 @@ impl Drop for Socket {
     /// Unsent messages are discarded; the sender waits for their delivery before.
     fn drop(&mut self) {
         // SAFETY: it was created once and is closed once.
-        unsafe { (self.context.zmq.close)(self.socket) };
+        unsafe { (self.context.zmq.functions.close)(self.socket) };
     }
 }

@@ -97,7 +97,7 @@ impl Job for Access {
         let (cpu_before, commits_before) = store.helper()?;
         let numbers = self.finish(group)?;
         let (cpu, commits) = store.helper()?;
-        // What is not stored yet must not be stored while another store is measured.
+        // Pending commits must not reach the disk while another store is measured.
         store.settle()?;
         let changed = self.count(&*store, |stamp| stamp & COUNTS > self.kind.warm_up)?;
         let has_set = numbers.iter().any(|numbers| numbers[0] > 0);
