@@ -387,18 +387,25 @@ fn pages_are_mapped_on_first_use_in_any_order(_: &Context) -> Result<()> {
 
 fn a_fault_maps_a_block_of_pages(_: &Context) -> Result<()> {
     const BLOCK: usize = 128;
+    const PAGES_OF_TABLE: usize = 512;
     let (_producer, consumer) = large_sides()?;
     let faults = || getrusage(UsageWho::RUSAGE_THREAD).map(|usage| usage.minor_page_faults());
-    let before = faults().context("getrusage")?;
-    ensure!(consumer.data.is_zero(), "a new ring has content");
-    let taken = faults().context("getrusage")? - before;
-    let blocks = (2 * LARGE / BLOCK) as i64;
-    // The first block is mapped by mmap(2); some faults are those of the program.
-    ensure!(
-        (blocks - 1..blocks + 8).contains(&taken),
-        "{blocks} blocks took {taken} faults"
-    );
-    Ok(())
+    // A fault maps to the end of its block or of the page table, whichever is first.
+    let first_page = consumer.data.start() as usize / PAGE;
+    let begins = |page| page % BLOCK == 0 || (first_page + page) % PAGES_OF_TABLE == 0;
+    let blocks = (0..2 * LARGE).filter(|&page| begins(page)).count() as i64;
+    // Some faults are those of the program: the fewest of a few passes are those of the ring.
+    let mut fewest = i64::MAX;
+    for _ in 0..5 {
+        consumer
+            .data
+            .advise(libc::MADV_DONTNEED)
+            .context("dropping the pages")?;
+        let before = faults().context("getrusage")?;
+        ensure!(consumer.data.is_zero(), "a new ring has content");
+        fewest = fewest.min(faults().context("getrusage")? - before);
+    }
+    expect("faults", fewest, blocks)
 }
 
 fn advice_cannot_free_or_replace_pages(_: &Context) -> Result<()> {
