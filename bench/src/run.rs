@@ -2,7 +2,7 @@
 //! Runs the suites that the options select, and writes the table, the results and the report.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -26,9 +26,6 @@ use crate::reports;
 use crate::suites::plan::Plan;
 use crate::suites::{self, CachelineProbe, SUITES, wakeup_cost};
 
-/// The default of a user is a sixteenth of the memory. The suite memory opens hundreds of channels at once, in a VM with little.
-const QUOTAS: &CStr = c"user_max_bytes=0xffffffffffffffff scope_max_bytes=0xffffffffffffffff";
-
 pub fn run(options: &Options) -> Result<()> {
     interrupt::install()?;
     let store = options.shared_map.as_deref();
@@ -36,15 +33,13 @@ pub fn run(options: &Options) -> Result<()> {
     let directory = store.map(|_| Directory::new(&std::env::temp_dir()));
     let directory = directory.transpose()?;
     let files = [
-        (&SLUICE, &options.module, QUOTAS),
-        (&MYIPC, &options.baseline, c""),
-        (&HFT, &options.hft, c""),
+        (&SLUICE, &options.module),
+        (&MYIPC, &options.baseline),
+        (&HFT, &options.hft),
     ];
     let modules = files
         .into_iter()
-        .filter_map(|(kind, file, parameters)| {
-            Some(Module::load_with(kind, file.as_deref()?, parameters))
-        })
+        .filter_map(|(kind, file)| Some(Module::load(kind, file.as_deref()?)))
         .chain(store.zip(directory.as_ref()).map(load_store))
         .collect::<Result<Vec<_>>>()?;
     measure(options)?;

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use anyhow::Result;
+use sluice_testkit::cgroup::Tree;
 
 use super::link::Link;
 use super::own_program::OwnProgram;
@@ -54,8 +55,8 @@ pub struct Mechanism {
     pub waiting: Waiting,
     /// The most messages of this size in flight, so that a check can use each place of a buffer several times.
     pub in_flight: InFlight,
-    /// Each link has a cgroup, which is made with it.
-    pub own_cgroups: bool,
+    /// Each link has a cgroup, which is made with it, here.
+    pub own_cgroups: Option<Rc<Tree>>,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
     /// Whether messages can be written and read in its memory.
@@ -100,7 +101,7 @@ impl Mechanism {
             },
             waiting,
             in_flight: bytes_in_flight(LARGEST_CAPACITY, SMALLEST_OVERHEAD),
-            own_cgroups: false,
+            own_cgroups: None,
             batching: None,
             in_place: false,
             is_file: false,

@@ -20,14 +20,14 @@ use crate::harness::waiting::Waiting;
 pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
     let [one, shared] = [tree; 2].map(Rc::clone);
     Mechanism {
-        own_cgroups: true,
+        own_cgroups: Some(Rc::clone(tree)),
         is_file: true,
         shared_links: Some(Box::new(move |users| {
-            let cgroup = shared.create_cgroup()?;
+            let cgroup = shared.create_temporary()?;
             Ok((0..users).map(|_| link(cgroup.clone(), waiting)).collect())
         })),
         ..Mechanism::new("sluice-pipe", waiting, move |_| {
-            Ok(link(one.create_cgroup()?, waiting))
+            Ok(link(one.create_temporary()?, waiting))
         })
     }
 }

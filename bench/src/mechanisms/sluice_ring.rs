@@ -71,12 +71,13 @@ impl Variant {
 }
 
 pub fn mechanism(tree: &Rc<Tree>, variant: Variant) -> Mechanism {
+    let own_cgroups = Some(Rc::clone(tree));
     let tree = Rc::clone(tree);
     Mechanism {
-        own_cgroups: true,
+        own_cgroups,
         ..variant.mechanism(NAME, move |size| {
             Ok(Link::new(
-                (tree.create_cgroup()?, variant.options(size)),
+                (tree.create_temporary()?, variant.options(size)),
                 |(cgroup, options)| open(&cgroup, |channel| options.open_producer(channel)),
                 |(cgroup, options)| open(&cgroup, |channel| options.open_consumer(channel)),
             ))

@@ -89,8 +89,8 @@ impl Memory {
         let cgroup = cgroup.context("the memory of a channel is that of a cgroup")?;
         // A cgroup for each channel is no part of it.
         let links = || self.setup.links(channels);
-        let own_cgroups = self.setup.mechanism.own_cgroups;
-        let made = own_cgroups.then(links).transpose()?;
+        let own_cgroups = self.setup.mechanism.own_cgroups.as_ref();
+        let made = own_cgroups.map(|_| links()).transpose()?;
         let what = format!("the channels of {}", self.setup.mechanism.name);
         let growth = cgroup.spawn(&what, || {
             allow_files()?;

@@ -12,7 +12,7 @@ use sluice_testkit::units;
 use super::setup::{Confinement, Setup};
 use crate::harness::figures::Value;
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::mechanisms::{Mechanism, Task, Workload};
 
 /// The extent of the measurement where the options do not say.
@@ -204,7 +204,34 @@ pub fn title(task: &Task, condition: &str) -> String {
 /// One sender and one receiver of this mechanism.
 pub fn subject(mechanism: &Mechanism, job: impl Job + 'static) -> Subject {
     let label = mechanism.label.clone();
-    Subject::new(mechanism.name, label, mechanism.waiting, job)
+    let tree = mechanism.own_cgroups.clone();
+    Subject::new(mechanism.name, label, mechanism.waiting, Tidy { job, tree })
+}
+
+/// A job that leaves no cgroups of its links: their channels would count towards the limits of later ones.
+struct Tidy<J> {
+    job: J,
+    tree: Option<Rc<Tree>>,
+}
+
+impl<J> Tidy<J> {
+    fn run<T>(&self, job: impl FnOnce(&J) -> Result<T>) -> Result<T> {
+        let done = job(&self.job);
+        if let Some(tree) = &self.tree {
+            tree.remove_temporary()?;
+        }
+        done
+    }
+}
+
+impl<J: Job> Job for Tidy<J> {
+    fn check(&self) -> Result<()> {
+        self.run(J::check)
+    }
+
+    fn measure(&self) -> Result<Measurement> {
+        self.run(J::measure)
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cgroups (v2) for the tests.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -174,6 +174,7 @@ impl Cgroup {
 pub struct Tree {
     top: Cgroup,
     created: Cell<usize>,
+    temporary: RefCell<Vec<Cgroup>>,
 }
 
 impl Tree {
@@ -182,6 +183,7 @@ impl Tree {
         Ok(Self {
             top: Cgroup::root()?.create_child(&name)?,
             created: Cell::new(0),
+            temporary: RefCell::default(),
         })
     }
 
@@ -189,6 +191,17 @@ impl Tree {
     pub fn create_cgroup(&self) -> Result<Cgroup> {
         let number = self.created.replace(self.created.get() + 1);
         self.top.create_child(&number.to_string())
+    }
+
+    /// Creates an empty cgroup that [`Tree::remove_temporary`] removes, with its channels.
+    pub fn create_temporary(&self) -> Result<Cgroup> {
+        let cgroup = self.create_cgroup()?;
+        self.temporary.borrow_mut().push(cgroup.clone());
+        Ok(cgroup)
+    }
+
+    pub fn remove_temporary(&self) -> Result<()> {
+        self.temporary.take().iter().try_for_each(Cgroup::remove)
     }
 }
 
