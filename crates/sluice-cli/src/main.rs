@@ -25,7 +25,8 @@ mod stream;
 mod table;
 mod wait_notice;
 
-use std::process::ExitCode;
+use std::io;
+use std::process::{self, ExitCode};
 
 use anyhow::Result;
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -76,9 +77,19 @@ fn command() -> Command {
 /// Completes the help texts only if one may be printed, because that takes longer than to parse without them.
 fn parse() -> Cli {
     Cli::try_parse().unwrap_or_else(|_| {
-        let matches = command().get_matches();
-        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let matches = command().try_get_matches();
+        let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        parsed.unwrap_or_else(|error| exit_with(&error))
     })
+}
+
+/// Prints an error of the usage, or the requested help, which may not be writable.
+fn exit_with(error: &clap::Error) -> ! {
+    let is_unwritten = match error.print() {
+        Err(error) => error.kind() != io::ErrorKind::BrokenPipe,
+        Ok(()) => false,
+    };
+    process::exit(error.exit_code().max(is_unwritten.into()))
 }
 
 fn main() -> ExitCode {
@@ -90,7 +101,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice: {}", with_causes(&error));
+            output::note(&format!("sluice: {}", with_causes(&error)));
             exit::status(&error)
         }
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output of the commands that print a result.
+//! Standard output of the commands that print a result, and messages in standard error.
 
 use std::io::{self, Write as _};
 
 use anyhow::{Context, Error, Result};
 use serde::Serialize;
+
+use crate::stream;
 
 /// Standard output was closed by its reader, as in `sluice ls | head -n 1`.
 #[derive(Debug)]
@@ -26,7 +28,20 @@ pub fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
+/// Prints a line to standard error. If that fails, nobody can be told.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Prints a JSON object to standard error, because the data is in standard output.
+pub fn print_summary(summary: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(summary);
+    note(&text.context("cannot encode the summary as JSON")?);
+    Ok(())
+}
+
 pub fn print_bytes(bytes: &[u8]) -> Result<()> {
+    stream::require_open(&io::stdout(), "output")?;
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Error::new(Closed)),

@@ -3,10 +3,41 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, ensure};
+use nix::libc;
+
+/// The bits of the standard streams that were closed at the start. Before main, the standard library opens /dev/null in their place, which
+/// would take all output, and be an empty input.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn note_closed() {
+    for fd in 0..3 {
+        // SAFETY: the command has no argument and no effect.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
+            CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Called before the standard library starts.
+// SAFETY: the section has pointers to functions of C, which need nothing of the standard library here.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = note_closed;
+
+/// Fails if the stream, "input" or "output", was closed at the start.
+pub fn require_open(stream: &impl AsRawFd, name: &str) -> Result<()> {
+    let closed = CLOSED.load(Ordering::Relaxed) >> stream.as_raw_fd() & 1;
+    ensure!(
+        closed == 0,
+        "standard {name} is closed; redirect it, to /dev/null if nothing is wanted of it"
+    );
+    Ok(())
+}
 
 /// The path in the argument FILE; none if it stands for a standard stream.
 pub fn file_path(argument: &Option<PathBuf>) -> Option<&Path> {
@@ -18,8 +49,15 @@ pub fn open(argument: &Option<PathBuf>, purpose: &str) -> Result<File> {
     match file_path(argument) {
         Some(path) => File::open(path)
             .with_context(|| format!("cannot open {}; give a readable file", path.display())),
-        None => duplicate(io::stdin())
-            .with_context(|| format!("no standard input; give a file to {purpose}")),
+        None => input().with_context(|| format!("give a file to {purpose}")),
+    }
+}
+
+/// Fails if the argument FILE stands for standard output, which was closed at the start.
+pub fn require_output(argument: &Option<PathBuf>) -> Result<()> {
+    match file_path(argument) {
+        Some(_) => Ok(()),
+        None => require_open(&io::stdout(), "output"),
     }
 }
 
@@ -28,16 +66,18 @@ pub fn create(argument: &Option<PathBuf>) -> Result<File> {
     match file_path(argument) {
         Some(path) => File::create(path)
             .with_context(|| format!("cannot write {}; give a writable file", path.display())),
-        None => duplicate(io::stdout()).context("no standard output; give a file to write"),
+        None => output(),
     }
 }
 
 pub fn input() -> Result<File> {
-    duplicate(io::stdin()).context("no standard input; redirect it from a file")
+    require_open(&io::stdin(), "input")?;
+    duplicate(io::stdin()).context("cannot use standard input")
 }
 
 pub fn output() -> Result<File> {
-    duplicate(io::stdout()).context("no standard output; redirect it to a file")
+    require_open(&io::stdout(), "output")?;
+    duplicate(io::stdout()).context("cannot use standard output")
 }
 
 /// Without the buffer of the standard library.

@@ -5,6 +5,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::output;
+
 const DELAY: Duration = Duration::from_secs(1);
 
 /// Runs a blocking action. If it takes longer than DELAY, prints `awaited` as the reason.
@@ -22,7 +24,7 @@ pub fn with_wait_notice_if<T>(
     thread::scope(|threads| {
         threads.spawn(move || {
             if waiting.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) && is_awaited() {
-                eprintln!("sluice: waiting for {awaited}");
+                output::note(&format!("sluice: waiting for {awaited}"));
             }
         });
         let outcome = action();

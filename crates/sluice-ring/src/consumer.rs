@@ -129,6 +129,11 @@ impl<M: Memory> Consumer<M> {
         self.position != self.released
     }
 
+    /// Steps back to the oldest unreleased record, which is the next one again.
+    pub fn rewind(&mut self) {
+        self.position = self.released;
+    }
+
     /// Releases all records that were stepped over. The caller then notifies the producer.
     #[inline]
     pub fn release(&mut self) {

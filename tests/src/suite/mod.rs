@@ -20,6 +20,7 @@ mod bus_uring;
 mod bus_wait;
 mod cgroup_isolation;
 mod cli;
+mod cli_output;
 mod ctl_blocking_open;
 mod ctl_containers;
 mod ctl_destroy;
@@ -191,6 +192,7 @@ pub const TOPICS: &[Topic] = &[
     fail_nth_durable::TOPIC,
     library::TOPIC,
     cli::TOPIC,
+    cli_output::TOPIC,
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_cli::TOPIC,

@@ -12,6 +12,7 @@ use super::args::{OpenBusArgs, PolicyName};
 use super::output::{Encoder, Separation};
 use super::summary::Stats;
 use crate::args;
+use crate::output;
 use crate::ring::codec::Framing;
 use crate::signals::FinalReport;
 use crate::stream;
@@ -101,7 +102,9 @@ fn report(stats: &Stats, id: u64, json: bool) -> Result<()> {
     }
     let lost = stats.lost();
     if lost > 0 {
-        eprintln!("sluice: {lost} messages were lost, because this process was too slow");
+        output::note(&format!(
+            "sluice: {lost} messages were lost, because this process was too slow"
+        ));
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
+
+use crate::output;
 
 /// The number of sent or received messages and bytes. Another thread may read them at any time.
 pub struct Stats {
@@ -59,8 +61,6 @@ impl Stats {
             lost: self.lost(),
             seconds: self.start.elapsed().as_secs_f64(),
         };
-        let text = serde_json::to_string_pretty(&summary);
-        eprintln!("{}", text.context("cannot encode the summary as JSON")?);
-        Ok(())
+        output::print_summary(&summary)
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use sluice::feed::{Consumer, Packet, RecvError};
 
 use super::FeedArgs;
+use crate::output;
 use crate::ring::codec::Framing;
 use crate::ring::output::OutputBuffer;
 use crate::signals::FinalReport;
@@ -113,13 +114,12 @@ impl Stats {
             seconds: self.start.elapsed().as_secs_f64(),
         };
         if json {
-            let text = serde_json::to_string_pretty(&summary);
-            eprintln!("{}", text.context("cannot encode the summary as JSON")?);
+            output::print_summary(&summary)?;
         } else if summary.lost > 0 {
-            eprintln!(
-                "sluice: {} packets were lost, because this process was too slow",
-                summary.lost
-            );
+            let lost = summary.lost;
+            output::note(&format!(
+                "sluice: {lost} packets were lost, because this process was too slow"
+            ));
         }
         Ok(())
     }
@@ -133,7 +133,8 @@ fn receive_all(consumer: &mut Consumer, received: &mut Received, mut output: &Fi
         }
         let collected = received.collect(consumer);
         let written = received.buffer.write_to(&mut output);
-        written.context("cannot write to standard output; check the free space")?;
+        written
+            .map_err(|error| stream::explain_output(received.stats.packets(), "packets", error))?;
         collected?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ use sluice_abi::map::EVENTS_MAX;
 use super::durable::DurableArgs;
 use super::escape::unescape;
 use crate::args::{self, ChannelArgs, OpenChannelArgs};
-use crate::stream::file_path;
+use crate::output;
+use crate::stream::{self, file_path};
 
 /// The limits of a new map.
 pub fn new_map(capacity: Option<u64>, entries: Option<u64>, events: Option<u32>) -> Options {
@@ -145,9 +146,18 @@ impl ValueArgs {
                 let file = File::open(path).with_context(show)?;
                 read_value(file, show)
             }
-            None => read_value(io::stdin().lock(), || {
-                "cannot read standard input; fix it, or give the value as an argument".to_owned()
-            }),
+            None => {
+                stream::require_open(&io::stdin(), "input")?;
+                if io::stdin().is_terminal() {
+                    output::note(
+                        "sluice: reading the value; end it with Ctrl-D, twice within a line",
+                    );
+                }
+                read_value(io::stdin().lock(), || {
+                    "cannot read standard input; fix it, or give the value as an argument"
+                        .to_owned()
+                })
+            }
         }
     }
 }

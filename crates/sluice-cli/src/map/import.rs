@@ -10,6 +10,7 @@ use sluice::map::{Map, Outcome, SetOptions, WriteError};
 
 use super::args::OpenMapArgs;
 use super::object::{EntryObject, ImportedEntry};
+use crate::output;
 use crate::progress::Progress;
 use crate::stream;
 
@@ -193,9 +194,7 @@ impl<'a> Import<'a> {
             bytes: self.bytes,
             seconds: start.elapsed().as_secs_f64(),
         };
-        let text = serde_json::to_string_pretty(&summary);
-        eprintln!("{}", text.context("cannot encode the summary as JSON")?);
-        Ok(())
+        output::print_summary(&summary)
     }
 }
 

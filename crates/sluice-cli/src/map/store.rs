@@ -200,7 +200,7 @@ fn change(daemon: &DaemonArgs, request: &Request) -> Result<()> {
         [error] => bail!("{error}"),
         [others @ .., last] => {
             for error in others {
-                eprintln!("sluice: {error}");
+                output::note(&format!("sluice: {error}"));
             }
             bail!("{last}")
         }

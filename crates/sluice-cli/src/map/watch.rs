@@ -13,6 +13,7 @@ use sluice::map::{Event, WatchError, WatchFrom, Watcher};
 use super::args::OpenMapArgs;
 use super::escape::escape;
 use super::object::encode;
+use crate::output;
 use crate::signals::FinalReport;
 use crate::stream;
 
@@ -85,7 +86,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn report(missed: &AtomicU64) -> Result<()> {
     let missed = missed.load(Ordering::Relaxed);
     if missed > 0 {
-        eprintln!("sluice: {missed} changes were missed, because the map does not keep them");
+        output::note(&format!(
+            "sluice: {missed} changes were missed, because the map does not keep them"
+        ));
     }
     Ok(())
 }

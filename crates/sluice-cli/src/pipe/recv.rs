@@ -22,6 +22,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    stream::require_output(&arguments.file)?;
     // Open the pipe first, so that an error does not truncate the file.
     let reader = arguments.open.open_reader()?;
     let output = stream::create(&arguments.file)?;

@@ -12,6 +12,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 use sluice::ring::{SetupError, Socket};
 
+use crate::output;
+
 /// The limit of concurrent handshakes. Beyond it the oldest is aborted: a regular peer finishes within milliseconds.
 const MAX_PENDING: usize = 32;
 
@@ -90,10 +92,10 @@ impl<T: Send> Handshakes<T> {
     fn report(&mut self, error: &SetupError) {
         self.rejected += 1;
         if self.rejected <= MAX_REPORTED {
-            eprintln!("sluice: rejected a peer, still waiting: {error}");
+            output::note(&format!("sluice: rejected a peer, still waiting: {error}"));
         }
         if self.rejected == MAX_REPORTED {
-            eprintln!("sluice: further rejected peers are not reported");
+            output::note("sluice: further rejected peers are not reported");
         }
     }
 }

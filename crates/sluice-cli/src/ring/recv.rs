@@ -83,9 +83,11 @@ fn receive_all(
             return Ok(());
         };
         let collected = collect(&mut batch, framing, limit, &mut buffer, stats);
-        let written = buffer.write_to(&mut output);
-        written.map_err(|error| explain_output(stats, error))?;
         // Released only after the write: for the sender, a released record is delivered.
+        if let Err(error) = buffer.write_to(&mut output) {
+            batch.rewind();
+            return Err(explain_output(stats, error));
+        }
         drop(batch);
         collected.map_err(|error| explain(stats, error))?;
         progress.advance((stats.bytes - before) as usize);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
+
+use crate::output;
 
 /// The number of transferred records and bytes.
 pub struct Stats {
@@ -42,8 +44,6 @@ impl Stats {
             capacity,
             seconds: self.start.elapsed().as_secs_f64(),
         };
-        let text = serde_json::to_string_pretty(&summary);
-        eprintln!("{}", text.context("cannot encode the summary as JSON")?);
-        Ok(())
+        output::print_summary(&summary)
     }
 }

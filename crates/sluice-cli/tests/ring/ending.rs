@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end of a transfer: regular, by the death of a side, by a signal, by closed output.
 
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{SHORT, TestDir};
+use crate::support::{Exited, Running, SHORT, TestDir};
 
 #[test]
 fn a_signal_leaves_no_socket_behind() {
@@ -29,7 +31,7 @@ fn a_signal_leaves_no_socket_behind() {
 fn an_ignored_signal_has_no_effect() {
     let dir = TestDir::new();
     let mut command = dir.command("recv", "");
-    let mut ignoring = std::process::Command::new("sh");
+    let mut ignoring = Command::new("sh");
     ignoring
         .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
         .arg(command.get_program())
@@ -40,7 +42,7 @@ fn an_ignored_signal_has_no_effect() {
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
-    let receiver = crate::support::Running(command.spawn().expect("no process"));
+    let receiver = Running(command.spawn().expect("no process"));
     dir.wait_for_socket();
     thread::sleep(SHORT);
     receiver.signal(Signal::SIGHUP);
@@ -127,6 +129,43 @@ fn both_sides_fail_when_the_output_is_closed() {
         1,
         &["the reader of standard output closed it", "send again"],
     );
+}
+
+/// Also if the receiver fails after the sender has sent all.
+#[test]
+fn records_that_were_not_written_are_not_released() {
+    for is_full in [true, false] {
+        let dir = TestDir::new();
+        let mut command = dir.command("recv", "");
+        if is_full {
+            command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        }
+        let mut receiver = Running(command.spawn().expect("no process"));
+        // Otherwise the pipe of its output has no reader.
+        drop(receiver.0.stdout.take());
+        dir.wait_for_socket();
+        let sent = dir.start("send", "").feed(b"1\n2\n3\n".to_vec());
+        sent.failed(1, &["the receiver closed the ring", "send again"]);
+        receiver
+            .wait()
+            .failed(1, &["standard output", "send again"]);
+    }
+}
+
+#[test]
+fn a_closed_standard_stream_is_an_error() {
+    let dir = TestDir::new();
+    for (verb, stream, redirection) in [("recv", "output", ">&-"), ("send", "input", "<&-")] {
+        let command = dir.command(verb, "");
+        let script = format!("exec \"$0\" \"$@\" {redirection}");
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &script])
+            .arg(command.get_program())
+            .args(command.get_args());
+        let exited = Exited(shell.output().expect("no process"));
+        exited.failed(1, &[&format!("standard {stream} is closed")]);
+    }
 }
 
 #[test]

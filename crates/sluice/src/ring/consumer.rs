@@ -316,6 +316,12 @@ impl ReadBatch<'_> {
         Ok(Some(copied))
     }
 
+    /// Ends the batch without releasing its records: the first one is the next record again. For a receiver that could not process
+    /// them; if it then drops the consumer, the producer learns that they were not received.
+    pub fn rewind(self) {
+        self.consumer.core.rewind();
+    }
+
     #[inline]
     fn advance(&mut self, len: u32) {
         if self.consumer.core.has_unreleased() {

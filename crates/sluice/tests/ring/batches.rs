@@ -100,3 +100,22 @@ fn the_room_of_a_received_batch_comes_back_at_once() {
     drop(batch);
     producer.try_send(&[0; 900]).expect("no room");
 }
+
+#[test]
+fn a_rewound_batch_is_received_again_and_the_producer_learns_what_was_not() {
+    let (mut producer, mut consumer) = ring(&small());
+    for number in 0..3 {
+        producer.send(&[number; 10]).expect("not sent");
+    }
+    let mut room = [0; 10];
+    let mut batch = consumer.batch().expect("broken").expect("no end");
+    for number in 0..2 {
+        assert_eq!(batch.recv(&mut room).expect("broken"), Some(10));
+        assert_eq!(room, [number; 10]);
+    }
+    batch.rewind();
+    assert_eq!(consumer.recv(&mut room).expect("broken"), Some(10));
+    assert_eq!(room, [0; 10]);
+    drop(consumer);
+    assert!(matches!(producer.flush(), Err(SendError::Closed)));
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Output of the command `sluice` that is not written: no command takes it for written, and no record is released.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use sluice::feed::{Feed, Simulation};
+
+use crate::registry::{Context, topic};
+use crate::support::cli::{expect_output, sluice};
+
+topic!(
+    "cli_output",
+    fifo: [],
+    pipe_only: [
+        a_result_that_is_not_written_is_a_failure,
+        a_receiver_that_cannot_write_fails,
+        records_that_were_not_written_are_not_released,
+        a_value_is_not_read_from_a_closed_input,
+    ],
+);
+
+/// Descriptor 9 is a pipe that nobody reads.
+const NOBODY: &str = r"
+    exec 9> >(:)
+    wait $!";
+
+/// `fails COMMAND` runs it with a standard output that is full, and with one that nobody reads. Prints the two statuses, and how many of
+/// the errors are about the output.
+const FAILS: &str = r#"
+    fails() {
+        local full=0 unread=0
+        "$@" > /dev/full 2> log || full=$?
+        "$@" >&9 2>> log || unread=$?
+        echo $full $unread $(grep -c 'output\|free space' log)
+    }"#;
+
+fn a_result_that_is_not_written_is_a_failure(context: &Context) -> Result<()> {
+    sluice(context, "map create entries")?.stdout()?;
+    sluice(context, "map set entries key value")?.stdout()?;
+    sluice(context, "bus create news")?.stdout()?;
+    let text = r#"
+        while read -r arguments; do
+            for output in '> /dev/full' '>&-'; do
+                eval "sluice $arguments $output" 2> log && echo "succeeded: $arguments $output"
+                [[ -s log ]] || [[ $arguments = *help* ]] || echo "said nothing: $arguments $output"
+            done
+        done <<'COMMANDS'
+ls
+ls --json
+bus info news
+bus info news --json
+map info entries
+map ls entries
+map ls entries --json
+map get entries key
+map get entries key --json
+map export entries
+completion bash
+COMMANDS
+        sluice --help > /dev/full || sluice map get --help > /dev/full || echo done"#;
+    expect_output(context, text, "done\n")
+}
+
+/// What was received is gone: a pipe, a bus and a feed do not keep it. A map does.
+fn a_receiver_that_cannot_write_fails(context: &Context) -> Result<()> {
+    let feed = Feed::simulator()?;
+    feed.start(&Simulation::every(Duration::from_millis(1)))?;
+    sluice(context, "map create entries")?.stdout()?;
+    sluice(context, "map set entries key value")?.stdout()?;
+    let text = format!(
+        r#"{NOBODY}{FAILS}
+        fails sluice feed recv
+        fails sluice map watch entries --after 0
+        fails sluice map export entries
+        sluice map get entries key
+        echo"#
+    );
+    expect_output(context, &text, "1 1 2\n1 1 2\n1 1 2\nvalue\n")?;
+    let text = format!(
+        r#"{NOBODY}
+        for output in '> /dev/full' '>&9'; do
+            eval "sluice pipe recv --create frames $output" 2> log &
+            sluice pipe send --create frames <<< hello
+            wait $! || echo $? $(grep -c 'send again' log)
+            eval "sluice bus sub news --create $output" 2> log &
+            await bus news readers 1
+            sluice bus pub news <<< hello
+            wait $! || echo $? $(grep -c 'standard output' log)
+        done"#
+    );
+    expect_output(context, &text, &"1 1\n".repeat(4))
+}
+
+fn records_that_were_not_written_are_not_released(context: &Context) -> Result<()> {
+    let text = format!(
+        r#"{NOBODY}
+        for output in '> /dev/full' '>&9'; do
+            eval "sluice ring recv --channel frames --create $output" 2> log &
+            sluice ring send --channel frames --create <<< hello 2> sender || echo $?
+            wait $! || echo $? $(grep -c 'standard output' log) $(grep -c 'send again' sender)
+        done"#
+    );
+    expect_output(context, &text, "1\n1 1 1\n1\n1 1 1\n")
+}
+
+fn a_value_is_not_read_from_a_closed_input(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice map create entries
+        sluice map set entries key <&- 2> log || echo $? $(grep -c 'standard input is closed' log)
+        sluice map get entries key 2> /dev/null || echo $?"#;
+    expect_output(context, text, "1 1\n3\n")
+}
