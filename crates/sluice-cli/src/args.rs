@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arguments that several commands share: the scope, the channel, and the properties of a new channel.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use sluice::{Channel, Name, OpenOptions, Scope};
 
@@ -32,7 +34,7 @@ fn scope(directory: Option<&Path>) -> sluice::Result<Scope> {
 #[derive(Args)]
 pub struct ChannelArgs {
     /// The name of the channel
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name())]
     name: Name,
 
     #[command(flatten)]
@@ -78,8 +80,9 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-pub fn name(text: &str) -> sluice::Result<Name> {
-    Name::new(text)
+/// Parses a name of any bytes.
+pub fn name() -> impl TypedValueParser<Value = Name> {
+    OsStringValueParser::new().try_map(|name| Name::new(name.as_bytes()))
 }
 
 /// The arguments of `create`.
@@ -88,7 +91,7 @@ pub struct NewChannelArgs {
     /// Permission bits of a new channel, in octal [default: {PERMISSIONS}]
     ///
     /// Receiving, getting and watching need the permission to read; sending and changing need the one to write.
-    #[arg(long, visible_alias = "mode", value_name = "OCTAL", value_parser = permissions)]
+    #[arg(long, value_name = "OCTAL", value_parser = permissions)]
     permissions: Option<u32>,
 }
 
@@ -129,7 +132,7 @@ pub struct OpenChannelArgs {
     /// Permission bits of a new channel, in octal [default: {PERMISSIONS}]
     ///
     /// Receiving, getting and watching need the permission to read; sending and changing need the one to write.
-    #[arg(long, visible_alias = "mode", value_name = "OCTAL", requires = "create", value_parser = permissions)]
+    #[arg(long, value_name = "OCTAL", requires = "create", value_parser = permissions)]
     permissions: Option<u32>,
 
     /// Make the channel persistent: keep it until it is removed
@@ -174,28 +177,45 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "give a number of bytes above 0, such as 65536, 64K, 1M or 1G".to_owned())
 }
 
-/// A time with its unit.
+/// The units of times, in nanoseconds.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 60 * 60 * SECOND),
+    ("d", 24 * 60 * 60 * SECOND),
+];
+
+/// A time above 0 with its unit.
 pub fn time(text: &str) -> Result<Duration, String> {
+    match time_or_zero(text)? {
+        Duration::ZERO => Err("give a time above 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// A time with its unit; 0 needs none.
+pub fn time_or_zero(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => SECOND,
-        "m" => 60 * SECOND,
-        "h" => 60 * 60 * SECOND,
-        "d" => 24 * 60 * 60 * SECOND,
-        _ => 0,
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|nanoseconds| *nanoseconds > 0)
-        .map(Duration::from_nanos)
-        .ok_or_else(|| {
-            "give a time above 0 with its unit, such as 500ms, 30s, 5m, 2h or 1d".to_owned()
-        })
+    let (number, name) = (digits.parse::<u64>(), &text[digits.len()..]);
+    let unit = UNITS.iter().find(|(unit, _)| *unit == name);
+    match (number, unit) {
+        (Ok(0), _) if name.is_empty() => Ok(Duration::ZERO),
+        (Ok(number), Some((_, unit))) => number
+            .checked_mul(*unit)
+            .map(Duration::from_nanos)
+            .ok_or_else(|| "give a time of up to 584 years, as 200000d".to_owned()),
+        (Ok(number), None) if name.is_empty() => Err(format!(
+            "a time has a unit: give {number}s or {number}ms, for example"
+        )),
+        _ => Err(
+            "give a whole number with one of the units ns, us, ms, s, m, h and d, such as 1500ms"
+                .to_owned(),
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -235,19 +255,23 @@ mod tests {
         ] {
             assert_eq!(time(text), Ok(Duration::from_nanos(nanoseconds)));
         }
-        for bad in [
-            "",
-            "1",
-            "0s",
-            "ms",
-            "1.5s",
-            "-1s",
-            "1 s",
-            "1w",
-            "99999999999999999999s",
-            "999999d",
+        assert_eq!(time_or_zero("0"), Ok(Duration::ZERO));
+        assert_eq!(time_or_zero("0s"), Ok(Duration::ZERO));
+        for (bad, says) in [
+            ("5", "5s"),
+            ("0", "above 0"),
+            ("0s", "above 0"),
+            ("999999d", "584 years"),
+            ("", "1500ms"),
+            ("ms", "1500ms"),
+            ("1.5s", "1500ms"),
+            ("-1s", "1500ms"),
+            ("1 s", "1500ms"),
+            ("1w", "1500ms"),
+            ("99999999999999999999s", "1500ms"),
         ] {
-            assert!(time(bad).is_err(), "{bad}");
+            let error = time(bad).unwrap_err();
+            assert!(error.contains(says), "{bad}: {error}");
         }
     }
 

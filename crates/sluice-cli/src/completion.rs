@@ -255,7 +255,7 @@ mod tests {
                 given(Some("/a"), Some("jobs")),
             ),
             ("sluice pipe rm --scope /a", given(Some("/a"), None)),
-            ("sluice ring send --channel", given(None, None)),
+            ("sluice ring send --scope", given(None, None)),
         ] {
             assert_eq!(Given::parse(&words(line)), expected, "{line}");
         }

@@ -5,14 +5,15 @@ use std::io;
 use std::process::ExitCode;
 
 use sluice::Error;
-use sluice::bus::{OpenError, SendError};
+use sluice::bus::{self, OpenError, SendError};
 use sluice::feed::{RecvError, SimulatorError};
-use sluice::map::{self, SyncError, WriteError};
+use sluice::map::{self, SyncError, WatchError, WriteError};
 use sluice::ring::SetupError;
 use sluiced_protocol::FailureKind;
 
-use crate::map::{DaemonError, NoSuchKey, failure_kind};
+use crate::map::NoSuchKey;
 use crate::ring::{PathInUse, WaitTimeout};
+use crate::store::{DaemonError, failure_kind};
 
 const FAILURE: u8 = 1;
 const NOT_FOUND: u8 = 3;
@@ -20,6 +21,7 @@ const ALREADY_EXISTS: u8 = 4;
 const PERMISSION_DENIED: u8 = 5;
 const NOT_SET_UP: u8 = 6;
 const NOT_KNOWN_TO_BE_STORED: u8 = 7;
+const TIMED_OUT: u8 = 8;
 
 pub fn status(error: &anyhow::Error) -> ExitCode {
     let number = match (error.downcast_ref(), error.downcast_ref()) {
@@ -37,7 +39,8 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
 
 fn of_other_error(error: &anyhow::Error) -> u8 {
     match error {
-        _ if error.is::<WaitTimeout>() || error.is::<NoSuchKey>() => NOT_FOUND,
+        _ if error.is::<WaitTimeout>() => TIMED_OUT,
+        _ if error.is::<NoSuchKey>() => NOT_FOUND,
         _ if error.is::<PathInUse>() => ALREADY_EXISTS,
         _ => FAILURE,
     }
@@ -58,11 +61,17 @@ fn of_bus_error(error: &anyhow::Error) -> Option<u8> {
             Some(PERMISSION_DENIED)
         }
         (_, Some(SendError::UnknownSubscriber { .. } | SendError::NoSubscriber)) => Some(NOT_FOUND),
-        _ => None,
+        _ => match error.downcast_ref()? {
+            bus::RecvError::TimedOut(_) => Some(TIMED_OUT),
+            _ => None,
+        },
     }
 }
 
 fn of_map_error(error: &anyhow::Error) -> Option<u8> {
+    if let Some(WatchError::TimedOut(_)) = error.downcast_ref() {
+        return Some(TIMED_OUT);
+    }
     match error.downcast_ref()? {
         map::OpenError::Open(error) => Some(of_module_error(error)),
         map::OpenError::NotDurable { .. } => Some(ALREADY_EXISTS),
@@ -130,6 +139,8 @@ fn of_ring_error(error: &SetupError) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use anyhow::Context;
 
     use super::*;
@@ -174,6 +185,11 @@ mod tests {
         let name = "jobs".to_owned();
         let error = map::OpenError::NotDurable { name };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
+        let time = Duration::from_secs(1);
+        let error = anyhow::Error::new(bus::RecvError::TimedOut(time)).context("receiving");
+        assert_eq!(status(&error), ExitCode::from(TIMED_OUT));
+        let error = anyhow::Error::new(WatchError::TimedOut(time)).context("watching");
+        assert_eq!(status(&error), ExitCode::from(TIMED_OUT));
         let error = SetupError::RoleTaken { role: "producer" };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));

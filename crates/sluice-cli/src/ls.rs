@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -6,16 +9,28 @@ use sluice::{ChannelInfo, Kind, Name, Scope};
 
 use crate::args::ScopeArgs;
 use crate::channel_row::ChannelRow;
-use crate::output;
 use crate::table::{Columns, Row, table};
+use crate::{cgroup, output};
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
     scope: ScopeArgs,
 
+    /// List the channels of all cgroups, below the directory of each; needs root
+    #[arg(long, conflicts_with = "scope")]
+    all: bool,
+
     #[command(flatten)]
     format: Format,
+}
+
+/// A channel in the list of all cgroups.
+#[derive(Serialize)]
+struct Found<'a> {
+    scope: &'a Path,
+    #[serde(flatten)]
+    channel: ChannelRow,
 }
 
 #[derive(Args)]
@@ -37,11 +52,51 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Lists the channels of the scope that match `filter`.
 pub fn run_filtered(arguments: &Arguments, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
-    print(&arguments.scope.scope()?, &arguments.format, filter)
+    match arguments.all {
+        true => print_all(&arguments.format, filter),
+        false => print(&arguments.scope.scope()?, &arguments.format, filter),
+    }
+}
+
+/// A cgroup that is removed meanwhile is not listed.
+fn print_all(format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    let directories = cgroup::directories()?;
+    for scope in &directories {
+        let listed = Scope::at(scope).and_then(|scope| rows(&scope, &filter));
+        let channels = match listed {
+            Err(_) if !scope.exists() => continue,
+            listed => listed?,
+        };
+        match format.json {
+            true => objects.extend(channels.into_iter().map(|channel| Found { scope, channel })),
+            false if channels.is_empty() => {}
+            false => {
+                let separator = if text.is_empty() { "" } else { "\n" };
+                let table = table(&channels, format.numeric);
+                text += &format!(
+                    "{separator}{}:\n{table}",
+                    sluice::escape(scope.as_os_str().as_bytes())
+                );
+            }
+        }
+    }
+    match format.json {
+        true => output::print_json(&objects),
+        false => output::print(&text),
+    }
 }
 
 /// Prints the channels of this scope that match `filter`.
 pub fn print(scope: &Scope, format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+    let channels = rows(scope, filter)?;
+    match format.json {
+        true => output::print_json(&channels),
+        false => output::print(&table(&channels, format.numeric)),
+    }
+}
+
+fn rows(scope: &Scope, filter: impl Fn(&ChannelInfo) -> bool) -> sluice::Result<Vec<ChannelRow>> {
     let mut channels = Vec::new();
     for channel in sluice::list(scope)? {
         let channel = channel?;
@@ -49,10 +104,7 @@ pub fn print(scope: &Scope, format: &Format, filter: impl Fn(&ChannelInfo) -> bo
             channels.push(ChannelRow::from(&channel));
         }
     }
-    match format.json {
-        true => output::print_json(&channels),
-        false => output::print(&table(&channels, format.numeric)),
-    }
+    Ok(channels)
 }
 
 /// Prints the channels of this kind, of which `query` returns the row and the object for JSON.

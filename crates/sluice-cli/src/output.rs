@@ -28,9 +28,19 @@ pub fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints a line to standard error. If that fails, nobody can be told.
-pub fn note(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// Prints text to standard error, without bytes that could control a terminal, such as those in a path. If that fails, nobody can be told.
+pub fn note(text: &str) {
+    let lines = text.split('\n').map(shown);
+    let _ = writeln!(io::stderr(), "{}", lines.collect::<Vec<_>>().join("\n"));
+}
+
+/// As it is if it is printable: names in it are escaped already.
+fn shown(line: &str) -> String {
+    let escaped = sluice::escape(line.as_bytes());
+    match escaped == line.replace('\\', r"\\") {
+        true => line.to_owned(),
+        false => escaped,
+    }
 }
 
 /// Prints a JSON object to standard error, because the data is in standard output.

@@ -39,14 +39,14 @@ const STOPPED_AFTER: u64 = 4;
 /// Ends after the last message.
 fn receive_script(policy: &str, count: u64) -> String {
     format!(
-        "sluice bus sub --scope {SCOPE} --policy {policy} --count {count} --raw --json {NAME} | sha256sum"
+        "sluice bus sub --scope {SCOPE} --policy {policy} --count {count} --raw --summary {NAME} | sha256sum"
     )
 }
 
 /// Keeps the messages with their numbers. Ends when the bus is destroyed.
 fn stopped_script(policy: &str) -> String {
     format!(
-        "exec sluice bus sub --scope {SCOPE} --policy {policy} --framed --raw --json {NAME} >{RECEIVED}"
+        "exec sluice bus sub --scope {SCOPE} --policy {policy} --json --summary {NAME} >{RECEIVED}"
     )
 }
 

@@ -3,7 +3,9 @@
 
 use std::io::{BufRead, Read, Seek, SeekFrom};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use sluice::bus::BusInfo;
 use sluice_testkit::table::{Align, Table};
@@ -20,7 +22,7 @@ pub struct Report {
     counts: Counts,
 }
 
-/// As `sluice bus sub --json` prints them.
+/// As `sluice bus sub --summary` prints them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 struct Counts {
     messages: u64,
@@ -34,7 +36,7 @@ impl Counts {
 }
 
 impl Report {
-    /// `stderr` is that of `sluice bus sub --json`.
+    /// `stderr` is that of `sluice bus sub --summary`.
     pub fn new(
         container: &'static str,
         policy: &'static str,
@@ -46,7 +48,7 @@ impl Report {
         let counts = values.next().and_then(Result::ok).with_context(|| {
             let text = stderr.trim();
             format!(
-                "'sluice bus sub --json' in container {container} printed no counts, but '{text}'"
+                "'sluice bus sub --summary' in container {container} printed no counts, but '{text}'"
             )
         })?;
         Ok(Self {
@@ -94,22 +96,40 @@ fn check_counts(reports: &[Report], sent: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless `received`, printed by `sluice bus sub --framed --raw`, contains the messages of `file` that its sequence numbers
-/// say, in order, and gaps only where losses are reported.
+/// A line of `sluice bus sub --json`.
+#[derive(Deserialize)]
+struct Received {
+    sequence: u64,
+    lost: u64,
+    message: Option<String>,
+    message_base64: Option<String>,
+}
+
+impl Received {
+    fn bytes(self) -> Result<Vec<u8>> {
+        match (self.message, self.message_base64) {
+            (Some(text), _) => Ok(text.into_bytes()),
+            (_, Some(text)) => Ok(STANDARD.decode(text)?),
+            _ => bail!("a line has no message"),
+        }
+    }
+}
+
+/// Fails unless `received`, printed by `sluice bus sub --json`, contains the messages of `file` that its sequence numbers say, in order,
+/// and gaps only where losses are reported.
 pub fn check_messages(
-    mut received: impl BufRead,
+    received: impl BufRead,
     mut file: impl Read + Seek,
     report: &Report,
 ) -> Result<()> {
     let mut counts = Counts::default();
-    let (mut bytes, mut expected) = (Vec::new(), Vec::new());
-    while let Some(header) = next_header(&mut received)? {
-        let Header {
-            sequence,
-            lost,
-            length,
-        } = header;
-        counts.lost += lost;
+    let mut expected = Vec::new();
+    for line in received.lines() {
+        let line = line?;
+        let message: Received =
+            serde_json::from_str(&line).with_context(|| format!("'{line}' is not a message"))?;
+        let sequence = message.sequence;
+        counts.lost += message.lost;
         ensure!(
             sequence == counts.sum(),
             "message {sequence} was received after {} messages and {} losses",
@@ -117,10 +137,15 @@ pub fn check_messages(
             counts.lost
         );
         counts.messages += 1;
-        read_part(&mut received, length, &mut bytes)?;
         file.seek(SeekFrom::Start(sequence * MESSAGE as u64))?;
-        read_part(&mut file, MESSAGE as u64, &mut expected)?;
-        ensure!(bytes == expected, "message {sequence} has other bytes");
+        expected.clear();
+        (&mut file)
+            .take(MESSAGE as u64)
+            .read_to_end(&mut expected)?;
+        ensure!(
+            message.bytes()? == expected,
+            "message {sequence} has other bytes"
+        );
     }
     ensure!(
         counts == report.counts,
@@ -128,46 +153,6 @@ pub fn check_messages(
         report.counts
     );
     Ok(())
-}
-
-/// Reads up to `length` bytes.
-fn read_part(from: &mut impl Read, length: u64, into: &mut Vec<u8>) -> Result<()> {
-    into.clear();
-    from.take(length).read_to_end(into)?;
-    Ok(())
-}
-
-struct Header {
-    sequence: u64,
-    lost: u64,
-    length: u64,
-}
-
-/// None at the end.
-fn next_header(received: &mut impl BufRead) -> Result<Option<Header>> {
-    let mut line = Vec::new();
-    if received.read_until(b'\n', &mut line)? == 0 {
-        return Ok(None);
-    }
-    let line = String::from_utf8_lossy(&line);
-    let header = parse_header(&line);
-    Ok(Some(header.with_context(|| {
-        format!("'{}' is not the header of a message", line.trim())
-    })?))
-}
-
-/// 'sequence=7 sender=3 target=0 lost=0 pid=0 uid=0 gid=0 length=5'.
-fn parse_header(line: &str) -> Option<Header> {
-    let field = |name| {
-        let mut fields = line.split_whitespace();
-        let value = fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-        value?.parse().ok()
-    };
-    Some(Header {
-        sequence: field("sequence")?,
-        lost: field("lost")?,
-        length: field("length")?,
-    })
 }
 
 /// That nothing is lost silently, in a sentence.
@@ -237,11 +222,10 @@ mod tests {
     fn printed(number: usize, lost: u64) -> Vec<u8> {
         let file = file();
         let bytes = file.chunks(MESSAGE).nth(number).unwrap();
-        let length = bytes.len();
-        let header = format!(
-            "sequence={number} sender=1 target=0 lost={lost} pid=0 uid=0 gid=0 length={length}\n"
-        );
-        [header.as_bytes(), bytes].concat()
+        let base64 = STANDARD.encode(bytes);
+        let line =
+            format!(r#"{{"sequence": {number}, "lost": {lost}, "message_base64": "{base64}"}}"#);
+        (line + "\n").into_bytes()
     }
 
     fn check_printed(parts: &[Vec<u8>], report: &Report) -> Result<()> {
@@ -292,13 +276,11 @@ mod tests {
         assert!(error(&[printed(0, 0), printed(1, 1)]).contains("message 1"));
         assert!(error(&[printed(2, 2), printed(1, 0)]).contains("message 1"));
         assert!(error(&[printed(0, 0)]).contains("counted"));
-        let mut wrong = printed(0, 0);
-        *wrong.last_mut().unwrap() ^= 1;
-        assert!(error(&[wrong, printed(2, 1)]).contains("other bytes"));
-        let mut short = printed(2, 1);
-        short.pop();
-        assert!(error(&[printed(0, 0), short]).contains("other bytes"));
-        assert!(error(&[b"no header\n".to_vec()]).contains("not the header"));
+        let wrong = br#"{"sequence": 0, "lost": 0, "message": "other"}"#.to_vec();
+        assert!(error(&[wrong]).contains("other bytes"));
+        let lost = br#"{"sequence": 0, "lost": 0}"#.to_vec();
+        assert!(error(&[lost]).contains("no message"));
+        assert!(error(&[b"text\n".to_vec()]).contains("not a message"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn show(module: Module, file: &Path) -> Result<(String, Module)> {
     daemon.stop()?;
     module.unload()?;
     detail!(
-        "  'sluice map detach {NAME}' has dropped the kernel's copy, sluiced has ended, and the module is unloaded"
+        "  'sluice store detach {NAME}' has dropped the kernel's copy, sluiced has ended, and the module is unloaded"
     );
     let module = Module::load(&SLUICE, file)?;
     let daemon = host.start_daemon()?;
@@ -47,7 +47,7 @@ pub fn show(module: Module, file: &Path) -> Result<(String, Module)> {
         "the entry was {value} before the module was loaded anew, and then '{seen}'; report this as a bug"
     );
     detail!(
-        "  the module is loaded again, sluiced runs, 'sluice map attach {NAME}' has restored the map: 'sluice map get {NAME} {KEY}' prints {seen}\n"
+        "  the module is loaded again, sluiced runs, 'sluice store attach {NAME}' has restored the map: 'sluice map get {NAME} {KEY}' prints {seen}\n"
     );
     host.sluice(&["map", "rm", NAME])?;
     daemon.stop()?;
@@ -95,7 +95,7 @@ impl Host {
         wait_until("sluiced answers", || {
             let mut command = Command::new(&self.sluice);
             command.args(["map", "status", "--socket"]).arg(&socket);
-            let output = Process::start("sluice map status", &mut command)?.wait()?;
+            let output = Process::start("sluice store status", &mut command)?.wait()?;
             Ok(output.status.success())
         })?;
         let socket = socket.to_string_lossy();

@@ -14,7 +14,7 @@ use crate::story::detail;
 const PACKETS: u64 = 1000;
 /// The mapped ring is polled without sleep, the read blocks.
 const WAYS: [(&str, [&str; 3]); 2] = [
-    ("mapped ring", ["--map", "--spin", "2000"]),
+    ("mapped ring", ["--map", "--spin", "2ms"]),
     ("read(2)", ["--read", "--spin", "0"]),
 ];
 

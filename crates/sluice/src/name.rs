@@ -4,10 +4,11 @@ use std::fmt;
 use sluice_abi::{NAME_SIZE, padded};
 
 use crate::error::{Error, Result};
+use crate::escape::escape;
 
 /// The name of a channel: 1 to 63 bytes, usually text.
 ///
-/// `Display` writes printable UTF-8 as it is, and escapes the bytes of any other name, which could control a terminal.
+/// `Display` writes what could control a terminal, and a backslash, as [`escape`] does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     // Zero-padded: the kernel compares all NAME_SIZE bytes.
@@ -19,7 +20,7 @@ impl Name {
         let bytes = name.as_ref();
         if let Some(reason) = invalid_reason(bytes) {
             return Err(Error::InvalidName {
-                name: printable(bytes),
+                name: escape(bytes),
                 reason,
             });
         }
@@ -49,22 +50,15 @@ fn invalid_reason(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn printable(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(char::is_control) => text.to_owned(),
-        _ => bytes.escape_ascii().to_string(),
-    }
-}
-
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&printable(self.as_bytes()))
+        f.pad(&escape(self.as_bytes()))
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", printable(self.as_bytes()))
+        write!(f, "\"{}\"", escape(self.as_bytes()))
     }
 }
 
@@ -94,5 +88,6 @@ mod tests {
         assert_eq!(Name::new("grüße").unwrap().to_string(), "grüße");
         assert_eq!(Name::new(b"\x1b[2J").unwrap().to_string(), r"\x1b[2J");
         assert_eq!(Name::new(b"\xff").unwrap().to_string(), r"\xff");
+        assert_eq!(Name::new(r"\xff").unwrap().to_string(), r"\\xff");
     }
 }

@@ -14,7 +14,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
     pub store: PathBuf,
 
-    /// Socket for 'sluice map attach', 'detach', 'status' and 'forget'
+    /// Socket for 'sluice store attach', 'detach', 'status' and 'forget'
     #[arg(long, value_name = "PATH", default_value = sluiced_protocol::SOCKET)]
     pub socket: PathBuf,
 

@@ -8,7 +8,8 @@ use crate::registry::{Context, topic};
 use crate::support::bus::longest;
 use crate::support::check::expect;
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, expect_output, expect_table, script, shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, TIMED_OUT, expect_output, expect_table, script, shell,
+    sluice,
 };
 
 topic!(
@@ -20,7 +21,7 @@ topic!(
         every_subscriber_prints_all_messages,
         each_job_is_printed_once,
         messages_of_any_bytes_arrive_in_frames_and_as_a_whole,
-        a_line_tells_sender_sequence_and_losses,
+        an_object_tells_sender_sequence_and_losses,
         a_message_is_sent_to_one_subscriber,
         both_sides_print_a_summary,
         a_signal_ends_a_subscriber_after_its_summary,
@@ -129,34 +130,44 @@ fn messages_of_any_bytes_arrive_in_frames_and_as_a_whole(context: &Context) -> R
     expect_output(context, &text, &format!("{}\n", 4 * 4096 + length))
 }
 
-fn a_line_tells_sender_sequence_and_losses(context: &Context) -> Result<()> {
+fn an_object_tells_sender_sequence_and_losses(context: &Context) -> Result<()> {
     let text = r#"
-        sluice bus sub frames --create --count 2 --framed > received &
+        sluice bus sub frames --create --count 3 --json > received &
         await bus frames readers 1
-        printf 'one\ntwo\n' | sluice bus pub frames &
-        echo "pid $!"
+        (exec sluice bus pub frames one) &
+        sender=$!
+        wait $sender
+        sluice bus pub frames -- -two
+        printf '\xff' | sluice bus pub frames --raw
         wait
+        echo $sender
         cat received"#;
     let printed = script(context, text)?.stdout()?;
     let mut lines = printed.lines();
-    let pid = lines.next().and_then(|line| line.strip_prefix("pid "));
-    ensure!(pid.is_some(), "no pid in {printed}");
-    for (sequence, message) in ["one", "two"].into_iter().enumerate() {
-        let header = lines.next().context("no header")?;
-        let of = |member: &str| {
-            let found = header.split(' ').find_map(|pair| pair.strip_prefix(member));
-            found.with_context(|| format!("no {member} in {header}"))
-        };
-        expect("its sequence", of("sequence=")?, &sequence.to_string())?;
-        let counts = (of("lost=")?, of("target=")?, of("length=")?);
-        expect("its counts", counts, ("0", "0", "3"))?;
-        let credentials = (of("uid=")?, of("gid=")?);
-        expect("its credentials", credentials, ("0", "0"))?;
-        let sender: u32 = of("pid=")?.parse()?;
-        ensure!(sender > 0, "no pid in {header}");
-        expect("the message", lines.next(), Some(message))?;
+    let pid = lines.next().context("no pid")?.parse::<u32>()?;
+    let objects = lines.map(serde_json::from_str::<Value>);
+    let objects = objects.collect::<Result<Vec<_>, _>>()?;
+    expect("the number of objects", objects.len(), 3)?;
+    expect("the pid", &objects[0]["pid"], &json!(pid))?;
+    let texts = [
+        &objects[0]["message"],
+        &objects[1]["message"],
+        &objects[2]["message_base64"],
+    ];
+    expect(
+        "the messages",
+        texts,
+        [&json!("one"), &json!("-two"), &json!("/w==")],
+    )?;
+    for (sequence, object) in objects.iter().enumerate() {
+        expect("its sequence", &object["sequence"], &json!(sequence))?;
+        let counts = (&object["lost"], &object["target"]);
+        expect("its counts", counts, (&json!(0), &Value::Null))?;
+        let credentials = (&object["uid"], &object["gid"]);
+        expect("its credentials", credentials, (&json!(0), &json!(0)))?;
+        ensure!(object["sender"].as_u64() > Some(0), "no sender in {object}");
     }
-    expect("the rest", lines.next(), None)
+    Ok(())
 }
 
 fn a_message_is_sent_to_one_subscriber(context: &Context) -> Result<()> {
@@ -178,9 +189,9 @@ fn a_message_is_sent_to_one_subscriber(context: &Context) -> Result<()> {
 
 fn both_sides_print_a_summary(context: &Context) -> Result<()> {
     let text = r#"
-        sluice bus sub frames --create --count 2 --json > messages 2> received &
+        sluice bus sub frames --create --count 2 --summary > messages 2> received &
         await bus frames readers 1
-        printf 'one\ntwo\n' | sluice bus pub frames --json 2> sent
+        printf 'one\ntwo\n' | sluice bus pub frames --summary 2> sent
         wait $!
         cat sent received"#;
     let printed = script(context, text)?.stdout()?;
@@ -199,7 +210,7 @@ fn both_sides_print_a_summary(context: &Context) -> Result<()> {
 /// By SIGTERM, because a shell without job control starts its jobs with SIGINT ignored.
 fn a_signal_ends_a_subscriber_after_its_summary(context: &Context) -> Result<()> {
     let text = r#"
-        sluice bus sub frames --create --json > messages 2> summary &
+        sluice bus sub frames --create --summary > messages 2> summary &
         subscriber=$!
         await bus frames readers 1
         printf 'one\ntwo\n' | sluice bus pub frames
@@ -213,13 +224,13 @@ fn a_signal_ends_a_subscriber_after_its_summary(context: &Context) -> Result<()>
 }
 
 fn a_sender_waits_for_the_bus_and_a_subscriber(context: &Context) -> Result<()> {
-    let late = sluice(context, "bus pub frames --wait 1")?;
+    let late = sluice(context, "bus pub frames --wait 1s")?;
     late.expect_failure(
-        NO_CHANNEL,
-        &["timeout after 1 s waiting for the bus 'frames'"],
+        TIMED_OUT,
+        &["timeout after 1s waiting for the bus 'frames'"],
     )?;
     let text = r#"
-        sluice bus pub frames --wait 100 <<< hello 2> log &
+        sluice bus pub frames --wait 100s <<< hello 2> log &
         until grep -q "waiting for the bus 'frames'" log; do sleep 0.05; done
         sluice bus create frames
         until grep -q "waiting for a subscriber of 'frames'" log; do sleep 0.05; done
@@ -274,8 +285,8 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     refused.expect_failure(NO_PERMISSION, &words)?;
     let lonely = shell(context, "sluice bus pub frames <<< hello")?;
     lonely.expect_failure(NO_CHANNEL, &["no subscriber"])?;
-    let late = sluice(context, "bus sub frames --timeout 1")?;
-    late.expect_failure(1, &["timeout", "no message for 1s"])?;
+    let late = sluice(context, "bus sub frames --timeout 1s")?;
+    late.expect_failure(TIMED_OUT, &["timeout", "no message for 1s"])?;
     let unprivileged = |arguments: &str| {
         let unprivileged = "setpriv --bounding-set=-sys_admin,-sys_resource sluice bus";
         shell(context, &format!("{unprivileged} {arguments}"))
@@ -293,6 +304,6 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     long.expect_failure(1, &["1985 bytes", "1984"])?;
     let invalid = sluice(context, "bus create jobs --mode unicast --policies drop")?;
     invalid.expect_failure(1, &["a unicast bus has no policies"])?;
-    let invalid = sluice(context, "bus create jobs --mode 0640")?;
-    invalid.expect_failure(2, &["--permissions 0640"])
+    let invalid = sluice(context, "bus sub open --timeout 5")?;
+    invalid.expect_failure(2, &["a time has a unit", "5s"])
 }

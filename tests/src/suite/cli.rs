@@ -69,8 +69,8 @@ fn a_file_is_transferred_over_the_default_pipe(context: &Context) -> Result<()> 
 
 fn a_stream_between_programs_is_transferred(context: &Context) -> Result<()> {
     let script = r#"
-        cat "$BASH" | sluice pipe send --create --size 1M frames &
-        sluice pipe recv --create --size 1M frames | cat > copy
+        cat "$BASH" | sluice pipe send --create --capacity 1M frames &
+        sluice pipe recv --create --capacity 1M frames | cat > copy
         wait $!"#;
     expect_copied(context, script)
 }
@@ -79,8 +79,8 @@ fn a_stream_between_programs_is_transferred(context: &Context) -> Result<()> {
 fn a_terminal_shows_transfer_progress(context: &Context) -> Result<()> {
     let script = r#"
         truncate --size 4M zeros
-        script --quiet --return --command 'sluice pipe send --create --size 2M frames zeros' screen < /dev/null > /dev/null &
-        sluice pipe recv --create --size 2M frames | { sleep 0.5; cat > copy; }
+        script --quiet --return --command 'sluice pipe send --create --capacity 2M frames zeros' screen < /dev/null > /dev/null &
+        sluice pipe recv --create --capacity 2M frames | { sleep 0.5; cat > copy; }
         wait $!
         cmp zeros copy >&2
         cat screen"#;
@@ -112,13 +112,22 @@ fn a_pipe_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
         "bytes": 0, "capacity": 131072, "persistent": true,
     });
     let json = |arguments| sluice(context, arguments)?.json();
-    let made = json("pipe create frames --permissions 640 --size 128K --json")?;
+    let made = json("pipe create frames --permissions 640 --capacity 128K --json")?;
     expect("made", made, expected.clone())?;
     let shown = json("pipe info frames --json")?;
     expect("shown", shown, expected.clone())?;
     for list in ["ls --json", "pipe ls --json"] {
         expect(list, json(list)?, json!([expected]))?;
     }
+    let listed = json("ls --all --json")?;
+    let own = context.cgroup()?.path();
+    let found = listed.as_array().into_iter().flatten();
+    let found = found.filter(|channel| channel["scope"] == json!(own));
+    let names: Vec<_> = found.map(|channel| &channel["name"]).collect();
+    expect("ls --all", names, vec![&json!("frames")])?;
+    let listed = sluice(context, "list --all")?.stdout()?;
+    let heading = format!("{}:\nKIND", own.display());
+    ensure!(listed.contains(&heading), "no '{heading}' in {listed}");
     expect_pipe(context, "ls", "root")?;
     expect_pipe(context, "pipe info frames", "root")?;
     expect_pipe(context, "ls -n", "0")?;
@@ -220,12 +229,13 @@ fn permission_denied_is_status_5(context: &Context) -> Result<()> {
         shell(context, &format!("{unprivileged} {arguments}"))
     };
     context.cgroup()?.create_child("other")?;
-    sluice(context, "pipe create frames --mode 000")?.stdout()?;
+    sluice(context, "pipe create frames --permissions 000")?.stdout()?;
     let words = ["permission denied for 'frames'"];
     unprivileged("pipe recv frames")?.expect_failure(NO_PERMISSION, &words)?;
     unprivileged("pipe rm frames")?.stdout()?;
     unprivileged("ls --scope $SCOPE/other")?.expect_failure(NO_PERMISSION, &["outside of it"])?;
-    unprivileged("pipe create large --size 512M")?.expect_failure(NO_PERMISSION, &["pipe_max_size"])
+    unprivileged("pipe create large --capacity 512M")?
+        .expect_failure(NO_PERMISSION, &["pipe_max_size"])
 }
 
 fn missing_nodes_are_status_6_and_reported_by_doctor(context: &Context) -> Result<()> {
@@ -305,7 +315,7 @@ fn a_shell_completes_names_of_the_kind(context: &Context) -> Result<()> {
         (r#"sluice pipe rm """#, "pipe-a pipe-b"),
         (r#"sluice pipe send pipe-b"#, "pipe-b"),
         (r#"sluice pipe create p"#, ""),
-        (r#"sluice ring send --channel """#, "ring-b"),
+        (r#"sluice ring send """#, "ring-b"),
         (r#"sluice bus sub """#, "bus-b"),
         (r#"sluice map get """#, "map-b"),
         (r#"sluice pipe rm --scope "$SCOPE/below" """#, "below"),

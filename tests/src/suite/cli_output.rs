@@ -81,8 +81,8 @@ fn a_receiver_that_cannot_write_fails(context: &Context) -> Result<()> {
         r#"{NOBODY}
         for output in '> /dev/full' '>&9'; do
             eval "sluice pipe recv --create frames $output" 2> log &
-            sluice pipe send --create frames <<< hello
-            wait $! || echo $? $(grep -c 'send again' log)
+            sluice pipe send --create frames <<< hello 2> sender || true
+            wait $! || echo $? $(grep -c again log)
             eval "sluice bus sub news --create $output" 2> log &
             await bus news readers 1
             sluice bus pub news <<< hello
@@ -96,8 +96,8 @@ fn records_that_were_not_written_are_not_released(context: &Context) -> Result<(
     let text = format!(
         r#"{NOBODY}
         for output in '> /dev/full' '>&9'; do
-            eval "sluice ring recv --channel frames --create $output" 2> log &
-            sluice ring send --channel frames --create <<< hello 2> sender || echo $?
+            eval "sluice ring recv frames --create $output" 2> log &
+            sluice ring send frames --create <<< hello 2> sender || echo $?
             wait $! || echo $? $(grep -c 'standard output' log) $(grep -c 'send again' sender)
         done"#
     );

@@ -34,7 +34,7 @@ fn number(object: &Value, member: &str) -> Result<u64> {
 fn a_run_reports_all_packets_in_either_way(context: &Context) -> Result<()> {
     for (mode, options) in [
         ("map", ""),
-        ("map", "--map --spin 2000"),
+        ("map", "--map --spin 2ms"),
         ("map", "--spin 0"),
         ("read", "--read"),
         ("read", "--read --spin 0 --pin 0 --cpu 0"),
@@ -139,7 +139,7 @@ fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
         number_of = (number_of + 1) % 256;
         expect("a line", line, &vec![number_of, number_of, number_of, 10])?;
     }
-    let receive = "sluice feed recv --count 2 --framing length --json";
+    let receive = "sluice feed recv --count 2 --framing length --summary";
     let run = shell(context, &format!("{receive} | {NUMBERS}"))?;
     for frame in packets(&run.stdout()?, 7)? {
         let byte = frame[4];
@@ -147,13 +147,18 @@ fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
     }
     let summary: Value = serde_json::from_str(&run.stderr()).context("the summary")?;
     expect("packets", number(&summary, "packets")?, 2)?;
-    expect("bytes", number(&summary, "bytes")?, 6)
+    expect("bytes", number(&summary, "bytes")?, 6)?;
+    let object = sluice(context, "feed recv --count 1 --json")?.json()?;
+    let is_packet = object["packet"].is_string() || object["packet_base64"].is_string();
+    ensure!(is_packet && number(&object, "time_ns")? > 0, "{object}");
+    number(&object, "sequence")?;
+    number(&object, "lost").map(drop)
 }
 
 fn a_signal_ends_a_receiver_after_its_summary(context: &Context) -> Result<()> {
     let feed = Feed::simulator()?;
     feed.start(&Simulation::every(Duration::from_millis(1)))?;
-    let receive = "sluice feed recv --json > packets";
+    let receive = "sluice feed recv --summary > packets";
     let script = format!("timeout --preserve-status --signal INT 2 {receive} || echo $?");
     let run = shell(context, &script)?;
     expect("its status (SIGINT)", run.stdout()?, "130\n".to_owned())?;

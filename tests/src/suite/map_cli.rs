@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, expect_output, expect_table, script, shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, TIMED_OUT, expect_output, expect_table, script, shell,
+    sluice,
 };
 
 topic!(
@@ -277,7 +278,7 @@ fn each_change_is_printed(context: &Context) -> Result<()> {
     let text = r#"
         sluice map watch entries --create --count 4 > text &
         await map entries watchers 1
-        sluice map watch entries --count 4 --timeout 60 --json > json &
+        sluice map watch entries --count 4 --timeout 60s --json > json &
         await map entries watchers 2
         sluice map set entries key one
         sluice map set entries key two
@@ -307,14 +308,23 @@ fn a_watch_reports_what_it_has_missed(context: &Context) -> Result<()> {
         sluice map watch entries --after 0 --count 2
         sluice map watch entries --after 18 --count 2"#;
     let run = script(context, text)?;
+    let of_a_prefix = "map watch entries --prefix key\\ 2 --after 18 --count 1";
+    let of_a_prefix = shell(context, &format!("sluice {of_a_prefix}"))?.stdout()?;
+    expect(
+        "of a prefix",
+        of_a_prefix,
+        "20 created 0 key 20\n".to_owned(),
+    )?;
+    let listed = shell(context, r"sluice map ls entries --prefix key\ 2")?.stdout()?;
+    expect("the lines of a prefix", listed.lines().count(), 3)?;
     let expected =
         "13 created 12 key 13\n14 created 0 key 14\n19 created 0 key 19\n20 created 0 key 20\n";
     expect("the output", run.stdout()?, expected.to_owned())?;
     let reported = "sluice: 12 changes were missed, because the map does not keep them\n";
     expect("the report", run.stderr(), reported.to_owned())?;
-    let late = sluice(context, "map watch entries --timeout 1")?;
+    let late = sluice(context, "map watch entries --timeout 1s")?;
     let words = ["watching ended after 0 changes: timeout", "no event for 1s"];
-    late.expect_failure(1, &words)?;
+    late.expect_failure(TIMED_OUT, &words)?;
     let future = sluice(context, "map watch entries --after 21")?;
     future.expect_failure(1, &["the map has no change 21 yet"])
 }
@@ -421,7 +431,7 @@ fn an_import_ends_when_the_map_is_full(context: &Context) -> Result<()> {
 fn an_import_prints_a_summary(context: &Context) -> Result<()> {
     let text = r#"
         printf '{"key":"one","value":"1"}\n{"key":"two","value":"22"}\n' |
-            sluice map import entries --create --json 2>&1"#;
+            sluice map import entries --create --summary 2>&1"#;
     let summary = script(context, text)?.json()?;
     let counts = (&summary["entries"], &summary["bytes"]);
     expect("the counts", counts, (&json!(2), &json!(9)))?;

@@ -488,7 +488,7 @@ fn there_is_one_keeper(_: &Context) -> Result<()> {
 
 fn the_command_creates_changes_and_syncs(context: &Context) -> Result<()> {
     let store = Store::new()?;
-    let options = "--durable --sync interval --interval 50 --deadline 20s --refuse --json";
+    let options = "--durable --sync interval --interval 50ms --deadline 20s --refuse --json";
     let made = sluice(context, &format!("map create jobs {options}"))?.json()?;
     let durable = json!({
         "sync": "interval", "interval_ms": 50, "deadline_ms": 20_000, "refuse": true, "stored": 0, "pending": 0,
@@ -514,10 +514,10 @@ fn the_command_creates_changes_and_syncs(context: &Context) -> Result<()> {
     let listed = sluice(context, "map ls")?.stdout()?;
     ensure!(listed.contains("interval  jobs"), "{listed}");
     let words = ["--interval is for --sync interval"];
-    let both = "map create other --durable --sync always --interval 50";
+    let both = "map create other --durable --sync always --interval 50ms";
     sluice(context, both)?.expect_failure(1, &words)?;
     store.detach_all()?;
-    let words = ["sluice map attach jobs", "already exists"];
+    let words = ["sluice store attach jobs", "already exists"];
     sluice(context, "map create jobs --durable")?.expect_failure(NAME_TAKEN, &words)?;
     let set = "map set jobs 4711 again --create --durable --json";
     let restored = sluice(context, set)?.json()?;
@@ -528,7 +528,7 @@ fn the_command_creates_changes_and_syncs(context: &Context) -> Result<()> {
 
 fn the_command_tells_a_refused_change_from_one_that_is_made(context: &Context) -> Result<()> {
     let words = ["the store of durable maps does not answer", "sluiced"];
-    let create = "map create jobs --durable --deadline 500";
+    let create = "map create jobs --durable --deadline 500ms";
     sluice(context, create)?.expect_failure(NOT_SET_UP, &words)?;
     let store = Store::new()?;
     sluice(context, create)?.stdout()?;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, expect_destroyed, expect_output, expect_table, script,
-    shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, TIMED_OUT, expect_destroyed, expect_output,
+    expect_table, script, shell, sluice,
 };
 use crate::support::memcg::{MemoryController, set_memory_max};
 use crate::support::ring::{Rings, Role};
@@ -68,7 +68,7 @@ fn a_ring_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
         ring[key] = value;
     }
     let json = |arguments| sluice(context, arguments)?.json();
-    let made = json("ring create frames --permissions 640 --size 100K --json")?;
+    let made = json("ring create frames --permissions 640 --capacity 100K --json")?;
     expect("made", made, ring.clone())?;
     expect("shown", json("ring info frames --json")?, ring)?;
     for list in ["ls --json", "ring ls --json"] {
@@ -113,15 +113,15 @@ fn a_created_ring_is_on_its_memory_node(context: &Context) -> Result<()> {
 fn records_arrive_whichever_side_starts_first(context: &Context) -> Result<()> {
     let sender_first = r#"
         sluice ring create frames
-        printf 'one\n\nthree' | sluice ring send --channel frames &
+        printf 'one\n\nthree' | sluice ring send frames &
         await ring frames producer taken
-        sluice ring recv --channel frames
+        sluice ring recv frames
         wait $!"#;
     let receiver_first = r#"
         sluice ring create frames
-        sluice ring recv --channel frames &
+        sluice ring recv frames &
         await ring frames consumer taken
-        printf 'one\n\nthree' | sluice ring send --channel frames
+        printf 'one\n\nthree' | sluice ring send frames
         wait $!"#;
     for order in [sender_first, receiver_first] {
         expect_output(context, order, "one\n\nthree\n")?;
@@ -138,9 +138,9 @@ fn a_ring_is_created_by_either_side_and_ends_with_both(context: &Context) -> Res
     for (first, second) in [("send", "recv"), ("recv", "send")] {
         let script = format!(
             r#"
-            sluice ring {first} --channel frames --create --mode 640 --capacity 64K <<< hello &
+            sluice ring {first} frames --create --permissions 640 --capacity 64K <<< hello &
             until sluice ring info frames --json > info 2> /dev/null; do sleep 0.05; done
-            sluice ring {second} --channel frames --create --capacity 1M <<< hello
+            sluice ring {second} frames --create --capacity 1M <<< hello
             wait $!
             cat info"#
         );
@@ -162,8 +162,8 @@ fn records_of_any_bytes_arrive_in_frames(context: &Context) -> Result<()> {
             printf '\x00\x10\x00\x00'
             head -c 4096 "$BASH"
         done > sent
-        sluice ring recv --channel frames --create --framing length > received &
-        sluice ring send --channel frames --create --framing length --lock --spin 0 < sent
+        sluice ring recv frames --create --framing length > received &
+        sluice ring send frames --create --framing length --lock --spin 0 < sent
         wait $!
         cmp sent received && echo same"#;
     expect_output(context, text, "same\n")
@@ -176,21 +176,21 @@ fn a_process_in_a_descendant_cgroup_opens_a_ring_by_scope_directory(
         mkdir "$SCOPE/below"
         sluice ring create frames
         (echo "$BASHPID" > "$SCOPE/below/cgroup.procs"
-         if sluice ring send --channel frames <<< hello 2> /dev/null; then exit 9; fi
-         exec sluice ring send --channel frames --scope "$SCOPE" <<< hello) &
-        sluice ring recv --channel frames
+         if sluice ring send frames <<< hello 2> /dev/null; then exit 9; fi
+         exec sluice ring send frames --scope "$SCOPE" <<< hello) &
+        sluice ring recv frames
         wait $!"#;
     expect_output(context, text, "hello\n")
 }
 
 fn records_of_a_killed_sender_wait_in_a_persistent_ring(context: &Context) -> Result<()> {
     let text = r#"
-        sluice ring send --channel frames --create --persist <<< hello &
+        sluice ring send frames --create --persist <<< hello &
         until sluice ring info frames --json 2> /dev/null | grep -q '"published": 16'; do sleep 0.05; done
         kill -KILL $!
         wait $! || true
         await ring frames producer died
-        sluice ring recv --channel frames 2> log || echo $?
+        sluice ring recv frames 2> log || echo $?
         cat log"#;
     let printed = script(context, text)?.stdout()?;
     let expected = "hello\n1\nsluice: the sender failed or died after 1 records";
@@ -201,8 +201,8 @@ fn records_of_a_killed_sender_wait_in_a_persistent_ring(context: &Context) -> Re
 fn a_missing_ring_is_status_3(context: &Context) -> Result<()> {
     let words = ["no ring named 'frames' in", "sluice ring create frames"];
     for arguments in [
-        "recv --channel frames",
-        "send --channel frames",
+        "recv frames",
+        "send frames",
         "info frames",
         "rm frames",
         "rm --destroy frames",
@@ -214,17 +214,17 @@ fn a_missing_ring_is_status_3(context: &Context) -> Result<()> {
 
 fn a_wait_for_the_ring_and_for_the_other_side_is_limited(context: &Context) -> Result<()> {
     for (verb, peer, other) in [("recv", "a sender", "send"), ("send", "a receiver", "recv")] {
-        let command = format!("ring {verb} --channel frames --wait 1");
+        let command = format!("ring {verb} frames --wait 1s");
         let words = [
-            "timeout after 1 s waiting for the ring 'frames' in",
+            "timeout after 1s waiting for the ring 'frames' in",
             "run 'sluice ring create frames' there",
         ];
-        sluice(context, &command)?.expect_failure(NO_CHANNEL, &words)?;
+        sluice(context, &command)?.expect_failure(TIMED_OUT, &words)?;
         sluice(context, "ring create frames")?.stdout()?;
-        let awaited = format!("timeout after 1 s waiting for {peer} at 'frames' in");
-        let next_step = format!("run 'sluice ring {other} --channel frames' there");
+        let awaited = format!("timeout after 1s waiting for {peer} at 'frames' in");
+        let next_step = format!("run 'sluice ring {other} frames' there");
         let words = [&*awaited, &*next_step];
-        sluice(context, &command)?.expect_failure(NO_CHANNEL, &words)?;
+        sluice(context, &command)?.expect_failure(TIMED_OUT, &words)?;
         let left = sluice(context, "ring info frames --json")?.json()?;
         let found = (&left["producer"], &left["consumer"], &left["published"]);
         let vacant = json!("vacant");
@@ -238,10 +238,10 @@ fn a_wait_ends_when_the_ring_and_the_other_side_come(context: &Context) -> Resul
     for (first, second) in [("send", "recv"), ("recv", "send")] {
         let text = format!(
             r#"
-            sluice ring {first} --channel frames --wait 100 <<< hello 2> log &
+            sluice ring {first} frames --wait 100s <<< hello 2> log &
             until grep -q "the ring 'frames'" log; do sleep 0.05; done
             sluice ring create frames
-            sluice ring {second} --channel frames --wait 100 <<< hello
+            sluice ring {second} frames --wait 100s <<< hello
             wait $!
             sluice ring rm frames"#
         );
@@ -254,10 +254,10 @@ fn a_side_prints_what_it_waits_for(context: &Context) -> Result<()> {
     for (verb, peer, other) in [("recv", "a sender", "send"), ("send", "a receiver", "recv")] {
         let text = format!(
             r#"
-            sluice ring {verb} --channel frames --create <<< hello 2> log &
+            sluice ring {verb} frames --create <<< hello 2> log &
             until grep -q "waiting for {peer} at 'frames' in" log; do sleep 0.1; done
-            grep -q "run 'sluice ring {other} --channel frames' there" log
-            sluice ring {other} --channel frames <<< hello
+            grep -q "run 'sluice ring {other} frames' there" log
+            sluice ring {other} frames <<< hello
             wait $!"#
         );
         expect_output(context, &text, "hello\n")?;
@@ -270,10 +270,10 @@ fn an_idle_sender_is_not_reported_as_missing(context: &Context) -> Result<()> {
     let text = r#"
         mkfifo stdin
         sluice ring create frames
-        sluice ring send --channel frames < stdin 2> log.send &
+        sluice ring send frames < stdin 2> log.send &
         exec 3> stdin
         await ring frames producer taken
-        sluice ring recv --channel frames 2> log.recv 3>&- &
+        sluice ring recv frames 2> log.recv 3>&- &
         await ring frames consumer taken
         sleep 1.5
         echo hello >&3
@@ -289,8 +289,8 @@ fn a_taken_role_is_status_4(context: &Context) -> Result<()> {
     let _sides = (producer?, consumer?);
     for (verb, role) in [("send", "producer"), ("recv", "consumer")] {
         let words = [&*format!("the ring has a {role} already"), "another name"];
-        for wait in ["", "--wait 100"] {
-            let command = format!("ring {verb} --channel frames {wait}");
+        for wait in ["", "--wait 100s"] {
+            let command = format!("ring {verb} frames {wait}");
             sluice(context, &command)?.expect_failure(NAME_TAKEN, &words)?;
         }
     }
@@ -316,8 +316,8 @@ fn permission_denied_by_a_ring_is_status_5(context: &Context) -> Result<()> {
     sluice(context, "ring create frames --permissions 000")?.stdout()?;
     let words = ["permission denied for 'frames'"];
     for verb in ["send", "recv"] {
-        for wait in ["", "--wait 100"] {
-            let denied = unprivileged(&format!("ring {verb} --channel frames {wait}"))?;
+        for wait in ["", "--wait 100s"] {
+            let denied = unprivileged(&format!("ring {verb} frames {wait}"))?;
             denied.expect_failure(NO_PERMISSION, &words)?;
         }
     }
@@ -326,19 +326,19 @@ fn permission_denied_by_a_ring_is_status_5(context: &Context) -> Result<()> {
 }
 
 fn a_larger_ring_than_allowed_is_rejected(context: &Context) -> Result<()> {
-    sluice(context, "ring create frames --size 128K")?.stdout()?;
+    sluice(context, "ring create frames --capacity 128K")?.stdout()?;
     let words = ["131072 bytes", "allows 65536"];
-    let command = "ring recv --channel frames --max-capacity 64K";
+    let command = "ring recv frames --max-capacity 64K";
     sluice(context, command)?.expect_failure(1, &words)
 }
 
 fn a_killed_receiver_fails_the_sender(context: &Context) -> Result<()> {
     let text = r#"
         sluice ring create frames
-        sluice ring recv --channel frames > received &
+        sluice ring recv frames > received &
         receiver=$!
         (until [[ -s received ]]; do sleep 0.05; done; kill -KILL $receiver) &
-        yes | sluice ring send --channel frames"#;
+        yes | sluice ring send frames"#;
     let words = ["the receiver died after", "restart it and send again"];
     script(context, text)?.expect_failure(1, &words)
 }
@@ -347,30 +347,33 @@ fn a_killed_sender_fails_the_receiver_after_its_records(context: &Context) -> Re
     let text = r#"
         mkfifo stdin
         sluice ring create frames
-        sluice ring send --channel frames < stdin &
+        sluice ring send frames < stdin &
         sender=$!
         exec 3> stdin
         echo hello >&3
         (until grep -q hello received; do sleep 0.05; done 2> /dev/null; kill -KILL $sender) 3>&- &
-        sluice ring recv --channel frames > received"#;
+        sluice ring recv frames > received"#;
     let words = ["the sender failed or died after 1 records, which were written"];
     script(context, text)?.expect_failure(1, &words)
 }
 
 fn a_destroyed_ring_ends_both_sides(context: &Context) -> Result<()> {
     let error = "the ring was destroyed after 1 records";
-    expect_destroyed(context, "ring", "--channel frames", error)
+    expect_destroyed(context, "ring", "frames", error)
 }
 
 fn both_sides_print_a_summary(context: &Context) -> Result<()> {
     let text = r#"
-        sluice ring create frames --size 64K
-        printf 'one\ntwo\n' | sluice ring send --channel frames --json 2> sent &
-        sluice ring recv --channel frames --json > records 2> received
+        sluice ring create frames --capacity 64K
+        printf 'one\ntwo\n' | sluice ring send frames --summary 2> sent &
+        sluice ring recv frames --json --summary > records 2> received
         wait $!
-        cat sent received"#;
+        cat records sent received"#;
     let printed = script(context, text)?.stdout()?;
-    let summaries = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
+    let objects = "{\"record\":\"one\"}\n{\"record\":\"two\"}\n";
+    let summaries = printed.strip_prefix(objects);
+    let printed = summaries.with_context(|| format!("no objects of records: {printed}"))?;
+    let summaries = serde_json::Deserializer::from_str(printed).into_iter::<Value>();
     let summaries = summaries.collect::<Result<Vec<_>, _>>();
     let summaries = summaries.with_context(|| format!("no JSON: {printed}"))?;
     expect("the number of summaries", summaries.len(), 2)?;
@@ -397,8 +400,8 @@ fn passed_endpoints_carry_records(context: &Context) -> Result<()> {
     let (send, recv) = (inherited(&producer)?, inherited(&consumer)?);
     let text = format!(
         r#"
-        sluice ring send --endpoint {send} --wait 100 {recv}>&- <<< hello &
-        sluice ring recv --endpoint {recv} --wait 100 {send}>&-
+        sluice ring send --endpoint {send} --wait 100s {recv}>&- <<< hello &
+        sluice ring recv --endpoint {recv} --wait 100s {send}>&-
         wait $!
         if sluice ring recv --endpoint {recv}; then exit 9; fi"#
     );
@@ -435,8 +438,8 @@ fn a_ring_over_a_path_carries_records_in_huge_pages(context: &Context) -> Result
     let path = path.display();
     let text = format!(
         "echo 4 > /proc/sys/vm/nr_hugepages
-         echo sent | sluice ring send --huge-pages --capacity 2M {path} &
-         sluice ring recv {path}
+         echo sent | sluice ring send --huge-pages --capacity 2M --socket {path} &
+         sluice ring recv --socket {path}
          wait $!
          echo $? of the sender
          echo 0 > /proc/sys/vm/nr_hugepages"
@@ -454,13 +457,13 @@ fn a_ring_over_a_path_that_does_not_fit_in_the_cgroup_is_refused(context: &Conte
     let path = path.display();
     let records = "head -c 48M /dev/zero | tr '\\0' x | fold -w 1000000";
     let text = format!(
-        "sluice ring recv {path} > /dev/null 2>&1 &
+        "sluice ring recv --socket {path} > /dev/null 2>&1 &
          receiver=$!
          inside() {{ echo $BASHPID > {}/cgroup.procs; exec \"$@\"; }}
          inside sleep 100 &
          other=$!
          status=0
-         {records} | (inside sluice ring send --capacity 64M {path}) 2> error || status=$?
+         {records} | (inside sluice ring send --capacity 64M --socket {path}) 2> error || status=$?
          echo $status
          grep -c '/small/memory.max leaves' error || true
          kill $other

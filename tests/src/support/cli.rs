@@ -16,6 +16,7 @@ pub const NO_CHANNEL: i32 = 3;
 pub const NAME_TAKEN: i32 = 4;
 pub const NO_PERMISSION: i32 = 5;
 pub const NOT_SET_UP: i32 = 6;
+pub const TIMED_OUT: i32 = 8;
 
 /// The result of one command or script.
 pub struct Run {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arguments that several commands share.
 
-use std::ffi::OsStr;
-
-use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
-use clap::{Arg, Args, Command, ValueEnum};
+use clap::{Args, ValueEnum};
 use sluice::bus::{Mode, Options, Policy};
 use sluice::{Channel, Name, OpenOptions};
 
@@ -28,37 +25,6 @@ impl From<DeliveryMode> for Mode {
             DeliveryMode::Unicast => Self::Unicast,
         }
     }
-}
-
-/// Parses `--mode` of a bus. A number, which `--mode` of a pipe or a ring takes, fails with the name of the option for it.
-#[derive(Clone)]
-pub struct DeliveryModeParser;
-
-impl TypedValueParser for DeliveryModeParser {
-    type Value = DeliveryMode;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        arg: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<DeliveryMode, clap::Error> {
-        match value.as_encoded_bytes().first() {
-            Some(b'0'..=b'9') => refuse_permissions.parse_ref(command, arg, value),
-            _ => EnumValueParser::new().parse_ref(command, arg, value),
-        }
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let modes = DeliveryMode::value_variants().iter();
-        Some(Box::new(modes.filter_map(ValueEnum::to_possible_value)))
-    }
-}
-
-fn refuse_permissions(text: &str) -> Result<DeliveryMode, String> {
-    Err(format!(
-        "the permission bits of a bus are set by --permissions {text}"
-    ))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -98,19 +64,18 @@ pub fn new_bus(
     }
 }
 
-/// How `pub` and `sub` open a bus. Here `--mode` is the delivery mode; for other kinds it is another name of `--permissions`.
+/// How `pub` and `sub` open a bus.
 #[derive(Args)]
-#[command(mut_arg("permissions", |permissions| permissions.visible_alias(None)))]
 pub struct OpenBusArgs {
     /// The name of the bus
-    #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::name())]
     name: Name,
 
     #[command(flatten)]
     open: OpenChannelArgs,
 
     /// Who receives a message of a new bus [default: {BUS_MODE}]
-    #[arg(long, value_name = "MODE", requires = "create", value_parser = DeliveryModeParser)]
+    #[arg(long, value_name = "MODE", requires = "create", value_enum)]
     mode: Option<DeliveryMode>,
 
     /// Policies that subscribers of a new bus may choose [default: drop,evict]

@@ -2,14 +2,12 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::args::{DeliveryMode, DeliveryModeParser, PolicyName, new_bus};
+use super::args::{DeliveryMode, PolicyName, new_bus};
 use super::info::BusObject;
 use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::output;
 
-/// Here `--mode` is the delivery mode; for other kinds it is another name of `--permissions`.
 #[derive(Args)]
-#[command(mut_arg("permissions", |permissions| permissions.visible_alias(None)))]
 pub struct Arguments {
     #[command(flatten)]
     channel: ChannelArgs,
@@ -18,7 +16,7 @@ pub struct Arguments {
     new: NewChannelArgs,
 
     /// Who receives a message of a new bus [default: {BUS_MODE}]
-    #[arg(long, value_name = "MODE", value_parser = DeliveryModeParser)]
+    #[arg(long, value_name = "MODE", value_enum)]
     mode: Option<DeliveryMode>,
 
     /// Policies that subscribers of a new bus may choose [default: drop,evict]
@@ -37,7 +35,7 @@ pub struct Arguments {
     ///
     /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024. A message has at most half of it less 64 bytes, and
     /// at most {BUS_MESSAGE_MAX}.
-    #[arg(long, value_name = "BYTES", alias = "size", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Print the new bus as a JSON object

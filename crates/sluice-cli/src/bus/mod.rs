@@ -20,12 +20,14 @@ pub enum Verb {
     /// Create a persistent bus, which exists until it is removed
     Create(create::Arguments),
     /// List the buses of a scope
+    #[command(visible_alias = "list")]
     Ls(info::ListArguments),
     /// Remove the name of a bus; processes that have it open can continue, except with --destroy
+    #[command(visible_alias = "remove", alias = "delete")]
     Rm(rm::Arguments),
     /// Show the state of a bus
     Info(info::Arguments),
-    /// Send each line of standard input as a message
+    /// Send a message, or each line of standard input as one
     Pub(publish::Arguments),
     /// Print each received message
     Sub(subscribe::Arguments),

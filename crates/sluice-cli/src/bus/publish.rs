@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Args;
@@ -9,6 +12,7 @@ use sluice::bus::{Mode, OpenError, Sender};
 
 use super::args::OpenBusArgs;
 use super::summary::Stats;
+use crate::args;
 use crate::ring::codec::{Decoder, Framing};
 use crate::ring::wait::WaitLimit;
 use crate::stream;
@@ -18,17 +22,21 @@ pub struct Arguments {
     #[command(flatten)]
     bus: OpenBusArgs,
 
+    /// The message [default: each line of standard input is one]
+    #[arg(allow_hyphen_values = true, conflicts_with_all = ["framing", "raw", "count"])]
+    message: Option<OsString>,
+
     /// Send to the subscriber with this id only
     ///
-    /// Not on a unicast bus, nor on one with --mappable. The options --subscribers of bus info and --framed of bus sub show ids.
+    /// Not on a unicast bus, nor on one with --mappable. The options --subscribers of bus info and --json of bus sub show ids.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
     to: Option<u64>,
 
     /// Wait up to this time for the bus and a subscriber before sending
     ///
     /// Only for the bus if it is a unicast bus, which keeps messages.
-    #[arg(long, value_name = "SECONDS")]
-    wait: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    wait: Option<Duration>,
 
     /// Exit after this number of messages [default: at the end of the input]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -44,7 +52,12 @@ pub struct Arguments {
 
     /// Print a JSON summary to standard error at the end
     #[arg(long)]
-    json: bool,
+    summary: bool,
+}
+
+enum Input<'a> {
+    Message(&'a [u8]),
+    Stream(File),
 }
 
 /// A sender, and where it sends to.
@@ -56,7 +69,10 @@ struct Target<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let input = stream::input()?;
+    let input = match &arguments.message {
+        Some(message) => Input::Message(message.as_bytes()),
+        None => Input::Stream(stream::input()?),
+    };
     let sender = arguments.open()?;
     let mut target = Target {
         sender: &sender,
@@ -64,11 +80,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         limit: arguments.count.unwrap_or(u64::MAX),
         stats: Stats::start(),
     };
-    match arguments.raw {
-        true => target.send_whole(&input)?,
-        false => target.send_all(&input, arguments.framing)?,
+    match input {
+        Input::Message(message) => target.send(message)?,
+        Input::Stream(input) if arguments.raw => target.send_whole(&input)?,
+        Input::Stream(input) => target.send_all(&input, arguments.framing)?,
     }
-    match arguments.json {
+    match arguments.summary {
         true => target.stats.print(sender.id()),
         false => Ok(()),
     }

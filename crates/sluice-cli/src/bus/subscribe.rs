@@ -9,11 +9,11 @@ use clap::Args;
 use sluice::bus::{Message, RecvError, Subscriber};
 
 use super::args::{OpenBusArgs, PolicyName};
-use super::output::{Encoder, Separation};
+use super::output::push;
 use super::summary::Stats;
 use crate::args;
 use crate::output;
-use crate::ring::codec::Framing;
+use crate::ring::codec::{Format, Framing};
 use crate::signals::FinalReport;
 use crate::stream;
 
@@ -43,8 +43,8 @@ pub struct Arguments {
     count: Option<u64>,
 
     /// Fail if there is no message for this time
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    timeout: Option<Duration>,
 
     /// Framing of the messages in standard output
     #[arg(long, value_name = "FRAMING", default_value = "lines")]
@@ -54,22 +54,18 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "framing")]
     raw: bool,
 
-    /// Print a line with sequence, sender, losses and credentials before each message
-    ///
-    /// For example "sequence=7 sender=3 target=0 lost=0 pid=4711 uid=1000 gid=1000 length=5". The target is the id of the subscriber to
-    /// which the message is addressed, or 0; lost is the number of messages lost directly before it; pid, uid and gid are those of the
-    /// process that opened the endpoint of the sender, with a pid of 0 if it is not visible here.
-    #[arg(long)]
-    framed: bool,
+    /// Print each message as a JSON object in a line, with sequence, sender, losses and credentials
+    #[arg(long, conflicts_with_all = ["framing", "raw"])]
+    json: bool,
 
     /// Print a JSON summary to standard error at the end
     #[arg(long)]
-    json: bool,
+    summary: bool,
 }
 
 /// What was received and not written yet, and the counts of all.
 struct Received {
-    encoder: Encoder,
+    format: Format,
     buffer: Vec<u8>,
     stats: Arc<Stats>,
 }
@@ -78,15 +74,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let output = stream::output()?;
     let mut subscriber = arguments.open()?;
     let stats = Arc::new(Stats::start());
-    let (id, json, reported) = (subscriber.id(), arguments.json, Arc::clone(&stats));
-    let summary = FinalReport::new(move || report(&reported, id, json))?;
+    let (id, in_full, reported) = (subscriber.id(), arguments.summary, Arc::clone(&stats));
+    let summary = FinalReport::new(move || report(&reported, id, in_full))?;
     let mut received = Received {
-        encoder: Encoder {
-            separation: match arguments.raw {
-                true => Separation::None,
-                false => Separation::Framing(arguments.framing),
-            },
-            headers: arguments.framed,
+        format: match (arguments.json, arguments.raw) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Raw,
+            _ => Format::Framed(arguments.framing),
         },
         buffer: Vec::new(),
         stats,
@@ -96,8 +90,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     outcome
 }
 
-fn report(stats: &Stats, id: u64, json: bool) -> Result<()> {
-    if json {
+fn report(stats: &Stats, id: u64, in_full: bool) -> Result<()> {
+    if in_full {
         return stats.print(id);
     }
     let lost = stats.lost();
@@ -131,7 +125,7 @@ impl Received {
         mut output: &File,
     ) -> Result<()> {
         let limit = arguments.count.unwrap_or(u64::MAX);
-        let timeout = arguments.timeout.map_or(Duration::MAX, Duration::from_secs);
+        let timeout = arguments.timeout.unwrap_or(Duration::MAX);
         while self.stats.messages() < limit {
             let received = match (arguments.count, arguments.timeout) {
                 // A batch could have more messages than requested, which others would miss.
@@ -152,7 +146,7 @@ impl Received {
 
     fn push(&mut self, message: Result<Message, RecvError>) -> Result<(), RecvError> {
         let message = message?;
-        self.encoder.push(&message, &mut self.buffer);
+        push(&mut self.buffer, self.format, &message);
         self.stats.count(message.len);
         self.stats.count_lost(message.lost);
         Ok(())

@@ -9,6 +9,7 @@ use nix::unistd::{AccessFlags, access};
 use super::Finding;
 use super::durable::durable_maps;
 use super::rings::rings;
+use crate::cgroup;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 const MODULE: &str = "/sys/module/sluice";
@@ -60,7 +61,7 @@ fn cgroup_mount() -> Finding {
     const CHECK: &str = "cgroup v2";
     const MOUNT: &str = "boot with systemd.unified_cgroup_hierarchy=1, or run 'sudo mount -t cgroup2 none /sys/fs/cgroup'";
     match fs::read_to_string("/proc/self/mountinfo") {
-        Ok(table) => match mount_point(&table) {
+        Ok(table) => match cgroup::mount_point(&table) {
             Some(point) => Finding::ok(CHECK, format!("mounted at {point}")),
             None => Finding::problem(CHECK, "no mount is visible here", MOUNT),
         },
@@ -70,15 +71,6 @@ fn cgroup_mount() -> Finding {
             "mount /proc",
         ),
     }
-}
-
-/// The filesystem type follows ` - `, after a variable number of fields.
-fn mount_point(table: &str) -> Option<&str> {
-    table.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = left.split(' ').nth(4)?;
-        right.starts_with("cgroup2 ").then_some(point)
-    })
 }
 
 fn own_cgroup() -> Finding {
@@ -208,19 +200,6 @@ mod tests {
             let finding = check_release(bad);
             assert!(!finding.ok && finding.fix.is_some(), "{bad}");
         }
-    }
-
-    #[test]
-    fn only_a_unified_mount_counts() {
-        let table = "\
-25 1 0:22 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
-26 1 0:23 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw
-";
-        assert_eq!(mount_point(table), Some("/sys/fs/cgroup/unified"));
-        assert_eq!(
-            mount_point("27 1 0:24 / /tmp rw - tmpfs cgroup2 rw\n"),
-            None
-        );
     }
 
     #[test]

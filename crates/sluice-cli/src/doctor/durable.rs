@@ -46,7 +46,7 @@ fn of_status(status: &Status) -> Finding {
         bad => Finding::problem(
             CHECK,
             format!("{bad} of {maps} stored maps cannot be attached or changed"),
-            "see 'sluice map status'",
+            "see 'sluice store status'",
         ),
     }
 }

@@ -22,6 +22,7 @@ pub enum Verb {
     /// Start the packet simulator, and show how long its packets take to this process
     Run(run::Arguments),
     /// List the named feeds
+    #[command(visible_alias = "list")]
     Ls(ListArguments),
     /// Show the state of a feed
     Info(info::Arguments),
@@ -38,7 +39,7 @@ pub struct ListArguments {
 #[derive(Args)]
 struct FeedArgs {
     /// The name of the feed [default: that of the packet simulator]
-    #[arg(value_parser = args::name)]
+    #[arg(value_parser = args::name())]
     name: Option<Name>,
 }
 

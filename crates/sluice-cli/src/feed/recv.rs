@@ -12,10 +12,11 @@ use sluice::feed::{Consumer, Packet, RecvError};
 
 use super::FeedArgs;
 use crate::output;
-use crate::ring::codec::Framing;
+use crate::ring::codec::{Format, Framing};
 use crate::ring::output::OutputBuffer;
 use crate::signals::FinalReport;
 use crate::stream;
+use crate::text::encode;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -33,9 +34,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
+    /// Print each packet as a JSON object in a line, with sequence, losses and time
+    #[arg(long, conflicts_with = "framing")]
+    json: bool,
+
     /// Print a JSON summary to standard error at the end
     #[arg(long)]
-    json: bool,
+    summary: bool,
 }
 
 /// The JSON object that sluice-feed(1) describes.
@@ -46,6 +51,29 @@ struct Summary {
     bytes: u64,
     capacity: u64,
     seconds: f64,
+}
+
+/// The JSON object of a packet that sluice-feed(1) describes.
+#[derive(Serialize)]
+struct PacketObject {
+    sequence: u64,
+    lost: u64,
+    time_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet_base64: Option<String>,
+}
+
+fn object(packet: &Packet) -> PacketObject {
+    let (text, base64) = encode(&packet.bytes().to_vec());
+    PacketObject {
+        sequence: packet.sequence,
+        lost: packet.lost,
+        time_ns: u64::try_from(packet.time.as_nanos()).unwrap_or(u64::MAX),
+        packet: text,
+        packet_base64: base64,
+    }
 }
 
 /// The counts of received packets. Another thread may read them at any time.
@@ -60,7 +88,7 @@ struct Stats {
 /// What was received and not written yet, and the counts of all.
 struct Received {
     buffer: OutputBuffer,
-    framing: Framing,
+    format: Format,
     limit: u64,
     stats: Arc<Stats>,
 }
@@ -69,11 +97,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let output = stream::output()?;
     let mut consumer = arguments.feed.open()?.map()?;
     let stats = Arc::new(Stats::start(consumer.capacity()));
-    let (json, reported) = (arguments.json, Arc::clone(&stats));
-    let summary = FinalReport::new(move || reported.print(json))?;
+    let (in_full, reported) = (arguments.summary, Arc::clone(&stats));
+    let summary = FinalReport::new(move || reported.print(in_full))?;
     let mut received = Received {
         buffer: OutputBuffer::default(),
-        framing: arguments.framing,
+        format: match arguments.json {
+            true => Format::Json,
+            false => Format::Framed(arguments.framing),
+        },
         limit: arguments.count.unwrap_or(u64::MAX),
         stats,
     };
@@ -105,7 +136,7 @@ impl Stats {
     }
 
     /// Prints to standard error, because the packets are in standard output.
-    fn print(&self, json: bool) -> Result<()> {
+    fn print(&self, in_full: bool) -> Result<()> {
         let summary = Summary {
             packets: self.packets(),
             lost: self.lost.load(Ordering::Relaxed),
@@ -113,7 +144,7 @@ impl Stats {
             capacity: self.capacity,
             seconds: self.start.elapsed().as_secs_f64(),
         };
-        if json {
+        if in_full {
             output::print_summary(&summary)?;
         } else if summary.lost > 0 {
             let lost = summary.lost;
@@ -153,7 +184,10 @@ impl Received {
     }
 
     fn push(&mut self, packet: &Packet) {
-        self.buffer.push(self.framing, packet.bytes());
+        match self.format {
+            Format::Json => self.buffer.push_object(&object(packet)),
+            format => self.buffer.push(format, packet.bytes()),
+        }
         self.stats.count(packet);
     }
 }

@@ -52,8 +52,8 @@ pub struct Arguments {
     ///
     /// To receive without sleep, choose more than the interval, with --map. With --read, the default and the limit is the parameter
     /// spin_limit_us of the module.
-    #[arg(long, value_name = "MICROSECONDS")]
-    spin: Option<u32>,
+    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    spin: Option<Duration>,
 
     /// The processor of the receiving thread [default: any]
     #[arg(long, value_name = "CPU")]
@@ -77,10 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         pin: arguments.pin,
         lost_before: feed.info()?.lost,
     };
-    let spin = arguments
-        .spin
-        .map(|spin| Duration::from_micros(spin.into()));
-    let mut receiver = Receiver::start(&feed, setting.mode, setting.pin, spin)?;
+    let mut receiver = Receiver::start(&feed, setting.mode, setting.pin, arguments.spin)?;
     let published_before = feed.info()?.published;
     feed.start(&Simulation {
         interval: arguments.interval,
@@ -129,10 +126,10 @@ fn finish(
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    args::time(text)
-        .ok()
-        .filter(|interval| SUPPORTED.contains(&interval.as_nanos()))
-        .ok_or_else(|| "give a time from 10us to 10s, such as 50us, 1ms or 1s".to_owned())
+    match args::time(text)? {
+        time if SUPPORTED.contains(&time.as_nanos()) => Ok(time),
+        _ => Err("give a time from 10us to 10s, such as 50us, 1ms or 1s".to_owned()),
+    }
 }
 
 /// Intervals of the simulator, in nanoseconds.

@@ -31,7 +31,7 @@ pub fn new_map(capacity: Option<u64>, entries: Option<u64>, events: Option<u32>)
 #[derive(Args)]
 pub struct OpenMapArgs {
     /// The name of the map
-    #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::name())]
     name: Name,
 
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct OpenMapArgs {
     ///
     /// The bytes that it may use: those of keys and values, about 200 per entry, and 32 per change that is kept. The suffixes K, M and G are
     /// units of 1024.
-    #[arg(long, value_name = "BYTES", alias = "size", requires = "create", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// The most entries of a new map [default: as many as fit into the capacity]
@@ -119,6 +119,26 @@ impl KeyArgs {
             true => unescape(argument.as_bytes()),
             false => Ok(argument.as_bytes().to_vec()),
         }
+    }
+}
+
+/// Which keys are listed or watched.
+#[derive(Args, Clone)]
+pub struct PrefixArgs {
+    /// Only keys that begin with this
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    prefix: OsString,
+}
+
+impl PrefixArgs {
+    pub fn matches(&self, key: &[u8]) -> bool {
+        key.starts_with(self.prefix.as_bytes())
     }
 }
 

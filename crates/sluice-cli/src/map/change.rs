@@ -7,10 +7,10 @@ use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
 use sluice::Name;
+use sluice::escape;
 use sluice::map::{DeleteOptions, Options, SetOptions, WriteError};
 
 use super::args::{KeyArgs, OpenMapArgs, ValueArgs};
-use super::escape::escape;
 use super::get::NoSuchKey;
 use crate::args::{self, ChannelArgs};
 use crate::output;

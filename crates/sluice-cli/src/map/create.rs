@@ -23,7 +23,7 @@ pub struct Arguments {
     ///
     /// The bytes that it may use: those of keys and values, about 200 per entry, and 32 per change that is kept. The suffixes K, M and G are
     /// units of 1024.
-    #[arg(long, value_name = "BYTES", alias = "size", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// The most entries of a new map [default: as many as fit into the capacity]
@@ -69,7 +69,7 @@ fn explain(error: OpenError, channel: &Channel) -> Error {
     let is_loaded = || !matches!(channel.info(), Err(sluice::Error::NotFound { .. }));
     match exists && !is_loaded() {
         true => Error::new(error).context(format!(
-            "'{0}' is stored, but not attached; run 'sluice map attach {0}', or 'sluice map forget {0}'",
+            "'{0}' is stored, but not attached; run 'sluice store attach {0}', or 'sluice store forget {0}'",
             channel.name()
         )),
         false => error.into(),

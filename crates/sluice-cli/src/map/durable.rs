@@ -25,13 +25,13 @@ pub struct DurableArgs {
 
     /// Time in which changes are stored with --sync interval, such as 200ms or 5s [default: {INTERVAL}]
     ///
-    /// Up to an hour. A number without a unit is in milliseconds.
+    /// Up to an hour.
     #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
     interval: Option<Duration>,
 
     /// The limit of each wait for the store, such as 500ms or 30s [default: {DEADLINE}]
     ///
-    /// It applies to an open, a change, a sync and a removal. Up to an hour. A number without a unit is in milliseconds.
+    /// It applies to an open, a change, a sync and a removal. Up to an hour.
     #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
     deadline: Option<Duration>,
 
@@ -67,17 +67,11 @@ impl DurableArgs {
     }
 }
 
-/// With its unit, or a number of milliseconds.
 fn time(text: &str) -> Result<Duration, String> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    let with_unit = if is_number { "ms" } else { "" };
-    args::time(&format!("{text}{with_unit}"))
-        .ok()
-        .filter(|time| *time <= TIME_MAX)
-        .ok_or_else(|| {
-            "give a time of up to an hour, such as 500ms or 30s, or a number of milliseconds"
-                .to_owned()
-        })
+    match args::time(text)? {
+        time if time <= TIME_MAX => Ok(time),
+        _ => Err("give a time of up to an hour, such as 500ms or 30s".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -92,16 +86,9 @@ mod tests {
     };
 
     #[test]
-    fn a_time_without_a_unit_is_in_milliseconds() {
-        for (text, milliseconds) in [
-            ("200", 200),
-            ("200ms", 200),
-            ("5s", 5000),
-            ("1h", 3_600_000),
-        ] {
-            assert_eq!(time(text), Ok(Duration::from_millis(milliseconds)));
-        }
-        for bad in ["", "0", "0ms", "-1", "1.5", "61m", "3600001", "ms"] {
+    fn a_time_is_up_to_an_hour() {
+        assert_eq!(time("1h"), Ok(TIME_MAX));
+        for bad in ["61m", "3600001ms", "200"] {
             assert!(time(bad).is_err(), "{bad}");
         }
     }

@@ -4,9 +4,9 @@ use std::fmt;
 use anyhow::{Context, Result};
 use clap::Args;
 use sluice::Name;
+use sluice::escape;
 
 use super::args::{KeyArgs, open_reader};
-use super::escape::escape;
 use super::object::EntryObject;
 use crate::args::ChannelArgs;
 use crate::output;

@@ -31,7 +31,7 @@ pub struct Arguments {
 
     /// Print a JSON summary to standard error at the end
     #[arg(long)]
-    json: bool,
+    summary: bool,
 }
 
 /// The JSON object that sluice-map(1) describes.
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .run(Lines::new(BufReader::new(input)), &progress)
         .map_err(|error| import.explain(error))?;
     drop(progress);
-    match arguments.json {
+    match arguments.summary {
         true => import.print_summary(start),
         false => Ok(()),
     }

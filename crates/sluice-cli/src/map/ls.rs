@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use sluice::escape;
 use sluice::map::{Entry, EntryInfo, Map, Options};
 use sluice::{Channel, Name};
 
-use super::escape::escape;
+use super::args::PrefixArgs;
 use super::info;
 use super::object::EntryObject;
 use crate::args::{self, ScopeArgs};
@@ -16,13 +17,17 @@ use crate::output;
 use crate::table::{Column, Columns, Row, Value, table};
 
 #[derive(Args)]
+#[command(mut_arg("prefix", |prefix| prefix.requires("name")))]
 pub struct Arguments {
     /// The map whose keys to list [default: list the maps of the scope]
-    #[arg(value_parser = args::name)]
+    #[arg(value_parser = args::name())]
     name: Option<Name>,
 
     #[command(flatten)]
     scope: ScopeArgs,
+
+    #[command(flatten)]
+    keys: PrefixArgs,
 
     /// Print the values, too
     #[arg(long, requires = "name")]
@@ -84,15 +89,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = Channel::map(name.as_bytes())?.in_scope(scope);
     let map = Options::new().open_reader(&channel.options())?;
     match arguments.values {
-        true => print_entries(&map, arguments.json),
-        false => print_keys(&map, arguments.json),
+        true => print_entries(&map, arguments),
+        false => print_keys(&map, arguments),
     }
 }
 
-fn print_keys(map: &Map, json: bool) -> Result<()> {
+fn print_keys(map: &Map, arguments: &Arguments) -> Result<()> {
     let mut all = map.keys().collect::<Result<Vec<_>, _>>()?;
+    all.retain(|(key, _)| arguments.keys.matches(key));
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    if json {
+    if arguments.json {
         let objects = all
             .iter()
             .map(|(key, info)| EntryObject::without_value(key, info));
@@ -104,10 +110,11 @@ fn print_keys(map: &Map, json: bool) -> Result<()> {
     output::print(&table(&rows.collect::<Vec<_>>(), true))
 }
 
-fn print_entries(map: &Map, json: bool) -> Result<()> {
+fn print_entries(map: &Map, arguments: &Arguments) -> Result<()> {
     let mut all = map.entries().collect::<Result<Vec<_>, _>>()?;
+    all.retain(|(key, _)| arguments.keys.matches(key));
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    if json {
+    if arguments.json {
         let objects = all.iter().map(|(key, entry)| EntryObject::new(key, entry));
         return output::print_json(&objects.collect::<Vec<_>>());
     }

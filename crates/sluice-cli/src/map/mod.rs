@@ -12,7 +12,6 @@ mod import;
 mod info;
 mod ls;
 mod object;
-mod store;
 mod sync;
 mod watch;
 
@@ -23,15 +22,16 @@ use crate::args::{ChannelArgs, InfoArgs};
 use crate::rm;
 
 pub use get::NoSuchKey;
-pub use store::{DaemonError, failure_kind};
 
 #[derive(Subcommand)]
 pub enum Verb {
     /// Create a persistent map, which exists until it is removed
     Create(create::Arguments),
     /// List the maps of a scope, or the keys of a map
+    #[command(visible_alias = "list")]
     Ls(ls::Arguments),
     /// Remove the name of a map; processes that have it open can continue, except with --destroy
+    #[command(visible_alias = "remove")]
     Rm(rm::Arguments),
     /// Show the state of a map
     Info(InfoArgs),
@@ -42,6 +42,7 @@ pub enum Verb {
     /// Set the value of a key if its entry has a version; 0: if there is none
     Cas(change::CasArguments),
     /// Delete a key
+    #[command(visible_alias = "delete")]
     Del(change::DelArguments),
     /// Wait until the changes of a durable map are stored
     Sync(sync::Arguments),
@@ -51,14 +52,6 @@ pub enum Verb {
     Export(export::Arguments),
     /// Set the entries of an export
     Import(import::Arguments),
-    /// Restore a stored map into the kernel
-    Attach(store::SelectionArgs),
-    /// Drop the kernel's copy of a durable map, which stays stored
-    Detach(store::SelectionArgs),
-    /// List the stored maps of all cgroups
-    Status(store::StatusArgs),
-    /// Delete a stored map that is not attached
-    Forget(store::ForgetArgs),
 }
 
 pub fn run(verb: &Verb) -> Result<()> {
@@ -75,9 +68,5 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Watch(arguments) => watch::run(arguments),
         Verb::Export(arguments) => export::run(arguments),
         Verb::Import(arguments) => import::run(arguments),
-        Verb::Attach(arguments) => store::attach(arguments),
-        Verb::Detach(arguments) => store::detach(arguments),
-        Verb::Status(arguments) => store::status(arguments),
-        Verb::Forget(arguments) => store::forget(arguments),
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 use sluice::map::{Entry, EntryInfo};
+
+use crate::text::{decode, encode};
 
 /// The object that sluice-map(1) describes. Bytes that are not UTF-8 are in the member with `base64` in its name.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -76,27 +76,6 @@ pub struct ImportedEntry {
     pub time_to_live: Option<Duration>,
 }
 
-/// Bytes for a pair of members, as [`encode`] returns them.
-pub type Members = (Option<String>, Option<String>);
-
-/// The members with text and with base64, of which one is none.
-pub fn encode(bytes: &[u8]) -> Members {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (Some(text.to_owned()), None),
-        Err(_) => (None, Some(STANDARD.encode(bytes))),
-    }
-}
-
-fn decode(member: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>> {
-    match (text, base64) {
-        (Some(text), None) => Ok(text.into_bytes()),
-        (None, Some(text)) => STANDARD
-            .decode(text)
-            .with_context(|| format!("invalid {member}_base64")),
-        _ => bail!("neither or both of the members {member} and {member}_base64"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,16 +123,6 @@ mod tests {
         ] {
             let error = format!("{:#}", entry(line).unwrap_err());
             assert!(error.contains(word), "{line}: {error}");
-        }
-    }
-
-    #[test]
-    fn every_byte_is_exported_and_imported() {
-        let all: Vec<u8> = (0..=255).collect();
-        for bytes in [&all[..], &all[..128], "grüße\n".as_bytes(), b""] {
-            let (text, base64) = encode(bytes);
-            assert_eq!(text.is_some(), std::str::from_utf8(bytes).is_ok());
-            assert_eq!(decode("key", text, base64).unwrap(), bytes);
         }
     }
 }

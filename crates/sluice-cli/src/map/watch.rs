@@ -3,19 +3,20 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 use serde::Serialize;
+use sluice::escape;
 use sluice::map::{Event, WatchError, WatchFrom, Watcher};
 
-use super::args::OpenMapArgs;
-use super::escape::escape;
-use super::object::encode;
+use super::args::{OpenMapArgs, PrefixArgs};
+use crate::args;
 use crate::output;
 use crate::signals::FinalReport;
 use crate::stream;
+use crate::text::encode;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -24,6 +25,9 @@ const CHUNK: usize = 128 << 10;
 pub struct Arguments {
     #[command(flatten)]
     map: OpenMapArgs,
+
+    #[command(flatten)]
+    keys: PrefixArgs,
 
     /// Begin after this sequence; 0: with the oldest change that is kept [default: with the next change]
     ///
@@ -36,8 +40,8 @@ pub struct Arguments {
     count: Option<u64>,
 
     /// Fail if there is no change for this time
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    timeout: Option<Duration>,
 
     /// Print each change as a JSON object in a line
     #[arg(long)]
@@ -60,6 +64,7 @@ struct EventObject {
 /// What was received and not written yet, and the counts of all.
 struct Received {
     json: bool,
+    keys: PrefixArgs,
     buffer: Vec<u8>,
     changes: u64,
     missed: Arc<AtomicU64>,
@@ -74,6 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let report = FinalReport::new(move || report(&reported))?;
     let mut received = Received {
         json: arguments.json,
+        keys: arguments.keys.clone(),
         buffer: Vec::new(),
         changes: 0,
         missed,
@@ -101,9 +107,15 @@ impl Received {
         mut output: &File,
     ) -> Result<()> {
         let limit = arguments.count.unwrap_or(u64::MAX);
+        let mut printed = Instant::now();
         while self.changes < limit {
             let first = match arguments.timeout {
-                Some(seconds) => watcher.next_timeout(Duration::from_secs(seconds)),
+                Some(time) => watcher
+                    .next_timeout(time.saturating_sub(printed.elapsed()))
+                    .map_err(|error| match error {
+                        WatchError::TimedOut(_) => WatchError::TimedOut(time),
+                        other => other,
+                    }),
                 None => watcher.next(),
             };
             let collected = first
@@ -111,7 +123,10 @@ impl Received {
                 .and_then(|event| self.collect(event, watcher, limit));
             let written = output.write_all(&self.buffer);
             written.map_err(|error| stream::explain_output(self.changes, "changes", error))?;
-            self.buffer.clear();
+            if !self.buffer.is_empty() {
+                self.buffer.clear();
+                printed = Instant::now();
+            }
             collected.map_err(|error| self.explain(error))?;
         }
         Ok(())
@@ -130,10 +145,13 @@ impl Received {
     }
 
     fn push(&mut self, event: &Event) -> Result<()> {
+        self.missed.fetch_add(event.missed, Ordering::Relaxed);
+        if !self.keys.matches(&event.key) {
+            return Ok(());
+        }
         self.buffer.extend(line(event, self.json)?.as_bytes());
         self.buffer.push(b'\n');
         self.changes += 1;
-        self.missed.fetch_add(event.missed, Ordering::Relaxed);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ pub struct Arguments {
     ///
     /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024.
     #[arg(long, value_name = "BYTES", value_parser = args::size)]
-    size: Option<u64>,
+    capacity: Option<u64>,
 
     /// Print the new pipe as a JSON object
     #[arg(long)]
@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.pipe()?;
     let options = arguments.new.options(&channel);
     let options = options.create(true).exclusive(true);
-    let options = options.capacity(arguments.size.unwrap_or(0));
+    let options = options.capacity(arguments.capacity.unwrap_or(0));
     // A nonblocking open for reading succeeds without the other side.
     drop(options.persistent(true).nonblocking(true).reader()?);
     match arguments.json {

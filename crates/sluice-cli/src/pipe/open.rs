@@ -10,7 +10,7 @@ use crate::wait_notice::with_wait_notice;
 #[derive(Args)]
 pub struct OpenArgs {
     /// The name of the pipe [default: the unnamed pipe of the cgroup, /dev/sluice/pipe]
-    #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::name())]
     name: Option<Name>,
 
     #[command(flatten)]
@@ -20,7 +20,7 @@ pub struct OpenArgs {
     ///
     /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024.
     #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
-    size: Option<u64>,
+    capacity: Option<u64>,
 }
 
 enum Target {
@@ -56,7 +56,9 @@ impl OpenArgs {
     }
 
     fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
-        self.open.options(channel).capacity(self.size.unwrap_or(0))
+        self.open
+            .options(channel)
+            .capacity(self.capacity.unwrap_or(0))
     }
 }
 

@@ -15,6 +15,16 @@ pub enum Framing {
     Length,
 }
 
+/// How records are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Framed(Framing),
+    /// The bytes without framing.
+    Raw,
+    /// A JSON object in a line.
+    Json,
+}
+
 /// Bytes of the length before a record.
 const LENGTH: usize = size_of::<u32>();
 

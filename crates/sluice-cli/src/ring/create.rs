@@ -20,7 +20,7 @@ pub struct Arguments {
     /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
     /// bytes, rounded up to a multiple of 8, and at most half of the capacity.
     #[arg(long, value_name = "BYTES", value_parser = args::size)]
-    size: Option<u64>,
+    capacity: Option<u64>,
 
     /// Allocate the memory of a new ring from this NUMA node
     #[arg(long, value_name = "N")]
@@ -34,8 +34,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.ring()?;
     let mut options = Options::new();
-    if let Some(size) = arguments.size {
-        options = options.capacity(size);
+    if let Some(bytes) = arguments.capacity {
+        options = options.capacity(bytes);
     }
     if let Some(node) = arguments.node {
         options = options.numa_node(node);

@@ -3,9 +3,20 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use sluice::ring::Bytes;
 
-use super::codec::Framing;
+use super::codec::{Format, Framing};
+use crate::text::encode;
+
+/// The JSON object that sluice(1) describes.
+#[derive(Serialize)]
+struct RecordObject {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record_base64: Option<String>,
+}
 
 #[derive(Default)]
 pub struct OutputBuffer {
@@ -18,18 +29,34 @@ impl OutputBuffer {
         self.len
     }
 
-    pub fn push(&mut self, framing: Framing, record: &Bytes) {
-        match framing {
-            Framing::Lines => {
+    pub fn push(&mut self, format: Format, record: &Bytes) {
+        match format {
+            Format::Framed(Framing::Lines) => {
                 self.copy(record);
                 self.append(b"\n");
             }
-            Framing::Length => {
+            Format::Framed(Framing::Length) => {
                 // The longest record has less than 128 MiB.
                 self.append(&(record.len() as u32).to_le_bytes());
                 self.copy(record);
             }
+            Format::Raw => self.copy(record),
+            Format::Json => {
+                let (record, record_base64) = encode(&record.to_vec());
+                self.push_object(&RecordObject {
+                    record,
+                    record_base64,
+                });
+            }
         }
+    }
+
+    /// A JSON object in a line.
+    pub fn push_object(&mut self, object: &impl Serialize) {
+        // It has texts and numbers only, which can be encoded.
+        let line = serde_json::to_vec(object).unwrap_or_default();
+        self.append(&line);
+        self.append(b"\n");
     }
 
     /// Writes all bytes and empties the buffer.

@@ -6,7 +6,7 @@ use anyhow::{Error, Result, anyhow};
 use clap::Args;
 use sluice::ring::{Consumer, Options, ReadBatch, RecvError};
 
-use super::codec::Framing;
+use super::codec::Format;
 use super::output::OutputBuffer;
 use super::setup::SetupArgs;
 use super::side::Role;
@@ -19,8 +19,8 @@ use crate::stream;
 const CHUNK: usize = 128 << 10;
 
 #[derive(Args)]
-#[command(override_usage = "sluice ring recv [OPTIONS] <PATH>
-       sluice ring recv [OPTIONS] --channel <NAME>
+#[command(override_usage = "sluice ring recv [OPTIONS] <NAME>
+       sluice ring recv [OPTIONS] --socket <PATH>
        sluice ring recv [OPTIONS] --endpoint <FD>")]
 pub struct Arguments {
     #[command(flatten)]
@@ -29,13 +29,17 @@ pub struct Arguments {
     /// Capacity of a new ring, up to {RING_CAPACITY_MAX} [default: {RING_CAPACITY}]
     ///
     /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
-    /// bytes, rounded up to a multiple of 8, and at most half of the capacity. With --channel, only with --create.
-    #[arg(long, value_name = "BYTES", requires = "create", conflicts_with = "path", value_parser = args::size)]
+    /// bytes, rounded up to a multiple of 8, and at most half of the capacity. Of a NAME, only with --create.
+    #[arg(long, value_name = "BYTES", requires = "create", conflicts_with = "socket", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Reject a sender, or a channel, whose ring is larger than this [default: {RING_CAPACITY_MAX}, the limit]
     #[arg(long, value_name = "BYTES", value_parser = args::size)]
     max_capacity: Option<u64>,
+
+    /// Print each record as a JSON object in a line
+    #[arg(long, conflicts_with = "framing")]
+    json: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -55,12 +59,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         false => Progress::new(None),
     };
     let mut stats = Stats::start();
-    let framing = setup.framing;
+    let format = match arguments.json {
+        true => Format::Json,
+        false => Format::Framed(setup.framing),
+    };
     setup.transfer(&place, Role::Receiver, || {
-        receive_all(&output, framing, &mut consumer, &mut stats, &progress)
+        receive_all(&output, format, &mut consumer, &mut stats, &progress)
     })?;
     drop(progress);
-    match setup.json {
+    match setup.summary {
         true => stats.print(consumer.capacity()),
         false => Ok(()),
     }
@@ -68,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn receive_all(
     mut output: &File,
-    framing: Framing,
+    format: Format,
     consumer: &mut Consumer,
     stats: &mut Stats,
     progress: &Progress,
@@ -82,7 +89,7 @@ fn receive_all(
         let Some(mut batch) = batch else {
             return Ok(());
         };
-        let collected = collect(&mut batch, framing, limit, &mut buffer, stats);
+        let collected = collect(&mut batch, format, limit, &mut buffer, stats);
         // Released only after the write: for the sender, a released record is delivered.
         if let Err(error) = buffer.write_to(&mut output) {
             batch.rewind();
@@ -96,7 +103,7 @@ fn receive_all(
 
 fn collect(
     batch: &mut ReadBatch,
-    framing: Framing,
+    format: Format,
     limit: usize,
     buffer: &mut OutputBuffer,
     stats: &mut Stats,
@@ -105,7 +112,7 @@ fn collect(
         let Some(record) = batch.take()? else {
             break;
         };
-        buffer.push(framing, &record);
+        buffer.push(format, &record);
         stats.count(record.len());
     }
     Ok(())

@@ -15,8 +15,8 @@ use crate::progress::Progress;
 use crate::stream;
 
 #[derive(Args)]
-#[command(override_usage = "sluice ring send [OPTIONS] <PATH>
-       sluice ring send [OPTIONS] --channel <NAME>
+#[command(override_usage = "sluice ring send [OPTIONS] <NAME>
+       sluice ring send [OPTIONS] --socket <PATH>
        sluice ring send [OPTIONS] --endpoint <FD>")]
 pub struct Arguments {
     #[command(flatten)]
@@ -25,13 +25,13 @@ pub struct Arguments {
     /// Capacity of a new ring, up to {RING_CAPACITY_MAX} [default: {RING_CAPACITY}]
     ///
     /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
-    /// bytes, rounded up to a multiple of 8, and at most half of the capacity. With --channel, only with --create.
+    /// bytes, rounded up to a multiple of 8, and at most half of the capacity. Of a NAME, only with --create.
     #[arg(long, value_name = "BYTES", requires = "new_memory", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Allocate the ring from the pool of 2 MiB huge pages
     ///
-    /// The capacity is then at least 2M. Only for a PATH.
+    /// The capacity is then at least 2M. Only with --socket.
     #[arg(long, conflicts_with_all = ["channel", "endpoint"])]
     huge_pages: bool,
 }
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     });
     drop(progress);
     match sent {
-        Ok(()) if setup.json => stats.print(producer.capacity()),
+        Ok(()) if setup.summary => stats.print(producer.capacity()),
         Ok(()) => Ok(()),
         Err(error) => {
             // A closed ring would mean a complete transfer to the receiver.

@@ -24,7 +24,7 @@ const NUMA_NODES: &str = "/sys/devices/system/node";
 const TAKEN_BRIEFLY: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
-#[command(group(ArgGroup::new("new_memory").args(["path", "create"]).multiple(true)))]
+#[command(group(ArgGroup::new("new_memory").args(["socket", "create"]).multiple(true)))]
 pub struct SetupArgs {
     #[command(flatten)]
     place: PlaceArgs,
@@ -35,21 +35,21 @@ pub struct SetupArgs {
     #[command(flatten)]
     open: OpenChannelArgs,
 
-    /// Timeout of the wait for the other side, and for the ring with --channel [default: none]
-    #[arg(long, value_name = "SECONDS")]
-    wait: Option<u64>,
+    /// Timeout of the wait for the other side, and for the ring of NAME [default: none]
+    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    wait: Option<Duration>,
 
     /// The framing of records in standard input or output
     ///
     /// Each side has its own.
-    #[arg(long, value_enum, default_value = "lines")]
+    #[arg(long, value_name = "FRAMING", value_enum, default_value = "lines")]
     pub framing: Framing,
 
     /// Spin for up to this time before blocking [default: {SPIN}, or 0 on one processor]
     ///
     /// Spins less while recent waits were longer; 0 never spins.
-    #[arg(long, value_name = "MICROSECONDS")]
-    spin: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    spin: Option<Duration>,
 
     /// Lock the memory of the ring, so that it is not swapped out
     #[arg(long)]
@@ -59,26 +59,28 @@ pub struct SetupArgs {
     #[arg(long, value_name = "N", requires = "new_memory")]
     node: Option<u32>,
 
-    /// Print a summary to standard error at the end, as a JSON object
+    /// Print a JSON summary to standard error at the end
     #[arg(long)]
-    pub json: bool,
+    pub summary: bool,
 }
 
 /// Where the other side is. Conflicts are named here, because clap ignores that an argument requires one that conflicts with another.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct PlaceArgs {
-    /// The path of the socket over which both sides connect; it exists only while one side listens
-    #[arg(conflicts_with = "channel_options")]
-    path: Option<PathBuf>,
-
-    /// Use the device ring with this name
+    /// The name of the ring
     ///
-    /// The options --scope, --create, --persist and --permissions are for this one.
-    #[arg(long, value_name = "NAME", value_parser = args::name, conflicts_with = "socket_options")]
-    channel: Option<Name>,
+    /// The options --scope, --create, --persist and --permissions are for it.
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::name(), conflicts_with = "socket_options")]
+    name: Option<Name>,
 
-    /// Use the endpoint of a device ring that is this file descriptor
+    /// Use a ring without the kernel module, over which both sides agree through the socket at this path
+    ///
+    /// The socket exists only while one side listens.
+    #[arg(long, value_name = "PATH", conflicts_with = "channel_options")]
+    socket: Option<PathBuf>,
+
+    /// Use the endpoint of a ring that is this file descriptor
     ///
     /// Another process has opened it, and passed it to this one.
     #[arg(
@@ -99,11 +101,11 @@ pub enum Place<'a> {
 impl SetupArgs {
     pub fn place(&self) -> Result<Place<'_>> {
         let PlaceArgs {
-            path,
-            channel,
+            name,
+            socket,
             endpoint,
         } = &self.place;
-        Ok(match (path, channel) {
+        Ok(match (socket, name) {
             (Some(path), _) => Place::Socket(path),
             (_, Some(name)) => {
                 let channel = Channel::ring(name.as_bytes())?;
@@ -143,8 +145,8 @@ impl SetupArgs {
 
     fn apply(&self, mut options: Options) -> Result<Options> {
         options = options.mlock(self.lock);
-        if let Some(microseconds) = self.spin {
-            options = options.spin(Duration::from_micros(microseconds));
+        if let Some(time) = self.spin {
+            options = options.spin(time);
         }
         if let Some(node) = self.node {
             check_node(node)?;
@@ -172,9 +174,7 @@ impl Place<'_> {
         match self {
             Self::Channel(channel) => {
                 let (name, scope) = (channel.name(), channel.scope());
-                format!(
-                    "{peer} at '{name}' in {scope}; run 'sluice ring {verb} --channel {name}' there"
-                )
+                format!("{peer} at '{name}' in {scope}; run 'sluice ring {verb} {name}' there")
             }
             _ => {
                 format!("{peer} at the other endpoint; pass it to 'sluice ring {verb} --endpoint'")

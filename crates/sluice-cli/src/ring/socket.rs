@@ -103,7 +103,7 @@ impl SocketArgs {
             (Role::Receiver, false) => " --listen",
             _ => "",
         };
-        format!("{peer} at {path}; run 'sluice ring {verb}{option} {path}'")
+        format!("{peer} at {path}; run 'sluice ring {verb}{option} --socket {path}'")
     }
 }
 

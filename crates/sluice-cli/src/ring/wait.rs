@@ -13,23 +13,22 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The limit of `--wait`.
 pub struct WaitLimit {
-    seconds: Option<u64>,
+    time: Option<Duration>,
     pub deadline: Option<Instant>,
 }
 
 impl WaitLimit {
     /// None: no limit.
-    pub fn from_now(seconds: Option<u64>) -> Self {
-        let deadline = |seconds| Instant::now().checked_add(Duration::from_secs(seconds));
+    pub fn from_now(time: Option<Duration>) -> Self {
         Self {
-            seconds,
-            deadline: seconds.and_then(deadline),
+            time,
+            deadline: time.and_then(|time| Instant::now().checked_add(time)),
         }
     }
 
     /// Whether the command line has one.
     pub fn is_given(&self) -> bool {
-        self.seconds.is_some()
+        self.time.is_some()
     }
 
     /// Repeats an attempt that returns none for as long as a retry may help. Prints `awaited` if that takes long.
@@ -56,7 +55,7 @@ impl WaitLimit {
 
     pub fn timeout(&self, awaited: &str) -> anyhow::Error {
         WaitTimeout {
-            seconds: self.seconds.unwrap_or_default(),
+            time: self.time.unwrap_or_default(),
             awaited: awaited.to_owned(),
         }
         .into()
@@ -66,7 +65,7 @@ impl WaitLimit {
 /// The other side, or the ring, was missing within --wait.
 #[derive(Debug)]
 pub struct WaitTimeout {
-    seconds: u64,
+    time: Duration,
     awaited: String,
 }
 
@@ -74,8 +73,8 @@ impl fmt::Display for WaitTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "timeout after {} s waiting for {}",
-            self.seconds, self.awaited
+            "timeout after {:?} waiting for {}",
+            self.time, self.awaited
         )
     }
 }

@@ -17,7 +17,7 @@ use sluice_hostile::{Hello, Peer, SEALS, UNSEALED, memfd, seal};
 
 use crate::support::{LONG, Running, SHORT, TestDir, eventually};
 
-const TIMEOUT: i32 = 3;
+const TIMEOUT: i32 = 8;
 const PATH_IN_USE: i32 = 4;
 const PERMISSION_DENIED: i32 = 5;
 
@@ -70,9 +70,9 @@ fn a_waiting_side_prints_the_command_for_the_other() {
         ),
     ] {
         let dir = TestDir::new();
-        let arguments = format!("{arguments} --wait 2");
+        let arguments = format!("{arguments} --wait 2s");
         let exited = dir.start(verb, &arguments).wait();
-        let errors = exited.failed(TIMEOUT, &["timeout after 2 s waiting for ", words]);
+        let errors = exited.failed(TIMEOUT, &["timeout after 2s waiting for ", words]);
         let errors = String::from_utf8_lossy(&errors.stderr).into_owned();
         let note = errors.lines().next().expect("it printed nothing");
         assert!(note.starts_with("sluice: waiting for a "), "{note}");
@@ -340,8 +340,8 @@ fn a_connecting_side_times_out_when_the_backlog_is_full() {
     }
     for verb in ["send", "recv --connect"] {
         let (verb, arguments) = verb.split_once(' ').unwrap_or((verb, ""));
-        let exited = dir.start(verb, &format!("{arguments} --wait 1")).wait();
-        exited.failed(TIMEOUT, &["timeout after 1 s"]);
+        let exited = dir.start(verb, &format!("{arguments} --wait 1s")).wait();
+        exited.failed(TIMEOUT, &["timeout after 1s"]);
     }
 }
 

@@ -171,8 +171,8 @@ fn a_closed_standard_stream_is_an_error() {
 #[test]
 fn the_summary_is_json_on_standard_error() {
     let dir = TestDir::new();
-    let receiver = dir.receiver("--json");
-    let sender = dir.start("send", "--json --capacity 5000");
+    let receiver = dir.receiver("--summary");
+    let sender = dir.start("send", "--summary --capacity 5000");
     let sent = sender.feed(b"one\n\nthree\n".to_vec()).succeeded();
     let received = receiver.wait().succeeded();
     assert_eq!(received.stdout, b"one\n\nthree\n");
@@ -192,7 +192,7 @@ fn the_summary_is_json_on_standard_error() {
 #[test]
 fn a_failure_prints_no_summary() {
     let dir = TestDir::new();
-    let receiver = dir.receiver("--json");
+    let receiver = dir.receiver("--summary");
     let sender = dir.start("send", "--framing length --json");
     let sent = sender.feed(vec![9]).failed(1, &["within frame 1"]);
     let received = receiver.wait().failed(1, &["after 0 records"]);

@@ -47,11 +47,11 @@ impl TestDir {
         self.0.join("socket")
     }
 
-    /// `sluice ring VERB socket ARGUMENTS`
+    /// `sluice ring VERB --socket socket ARGUMENTS`
     pub fn command(&self, verb: &str, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command
-            .args(["ring", verb, "socket"])
+            .args(["ring", verb, "--socket", "socket"])
             .args(arguments.split_whitespace())
             .current_dir(&self.0)
             .stdin(Stdio::piped())

@@ -41,7 +41,7 @@ pub enum OpenError {
 
     /// Of a durable open: ENOSPC or EDQUOT.
     #[error(
-        "no space for the durable map: a quota of channels, or the store; see 'sluice map status'"
+        "no space for the durable map: a quota of channels, or the store; see 'sluice store status'"
     )]
     NoSpace,
 

@@ -9,7 +9,7 @@ use crate::info::Kind;
 #[non_exhaustive]
 pub enum StoreError {
     /// ENOSPC.
-    #[error("no space left; free some on the file system of the store, see 'sluice map status'")]
+    #[error("no space left; free some on the file system of the store, see 'sluice store status'")]
     Full,
 
     /// EIO.
@@ -17,7 +17,7 @@ pub enum StoreError {
     Failed,
 
     /// EROFS.
-    #[error("read-only file system; mount that of the store writable, see 'sluice map status'")]
+    #[error("read-only file system; mount that of the store writable, see 'sluice store status'")]
     ReadOnly,
 
     /// An errno that this library does not know.

@@ -95,7 +95,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let found = self.catalogue.find(&name.path.0, &name.name.0);
         found.ok_or_else(|| {
             let text = format!(
-                "no map '{}' of the cgroup {} is stored; see 'sluice map status'",
+                "no map '{}' of the cgroup {} is stored; see 'sluice store status'",
                 name.name, name.path
             );
             failed(FailureKind::NotFound, text)

@@ -290,7 +290,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         ));
         if found > deleted {
             log::line(format_args!(
-                "{} entries that were not restored have not expired; to restore them, run 'sluice map detach' and 'sluice map attach'",
+                "{} entries that were not restored have not expired; to restore them, run 'sluice store detach' and 'sluice store attach'",
                 found - deleted
             ));
         }

@@ -272,19 +272,19 @@ pub fn problem_of(errno: Errno) -> Problem {
     let (state, text) = match errno {
         Errno::EDQUOT => (
             MapState::OverQuota,
-            "its owner has too many channels, or too large ones; remove some, or raise user_max_channels or user_max_bytes, then run 'sluice map attach'",
+            "its owner has too many channels, or too large ones; remove some, or raise user_max_channels or user_max_bytes, then run 'sluice store attach'",
         ),
         Errno::ENOSPC => (
             MapState::OverQuota,
-            "its cgroup has too many channels, or too large ones; remove some, or raise scope_max_channels, then run 'sluice map attach'",
+            "its cgroup has too many channels, or too large ones; remove some, or raise scope_max_channels, then run 'sluice store attach'",
         ),
         Errno::EEXIST => (
             MapState::Error,
-            "there is another map of this name; remove it with 'sluice map rm', then run 'sluice map attach'",
+            "there is another map of this name; remove it with 'sluice map rm', then run 'sluice store attach'",
         ),
         Errno::ENOMEM => (
             MapState::Error,
-            "there is no memory for it; free some, or raise memory.max, then run 'sluice map attach'",
+            "there is no memory for it; free some, or raise memory.max, then run 'sluice store attach'",
         ),
         Errno::EIO => (
             MapState::Error,

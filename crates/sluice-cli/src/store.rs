@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stored maps of the daemon sluiced: `attach`, `detach`, `forget` and `status`.
+//! `sluice store …`: the stored maps of the daemon sluiced.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::{ArgGroup, Args, ValueHint};
+use clap::{ArgGroup, Args, Subcommand, ValueHint};
 use sluice::Name;
 use sluiced_protocol::{
     Bytes, Failure, FailureKind, MapName, MapStatus, Outcome, Request, Response, SILENCE, SOCKET,
@@ -21,6 +21,18 @@ use crate::table::{Column, Columns, Row, Value, table};
 /// Where the hierarchy is usually mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
+#[derive(Subcommand)]
+pub enum Verb {
+    /// List the stored maps of all cgroups
+    Status(StatusArgs),
+    /// Restore a stored map into the kernel
+    Attach(SelectionArgs),
+    /// Drop the kernel's copy of a durable map, which stays stored
+    Detach(SelectionArgs),
+    /// Delete a stored map that is not attached
+    Forget(ForgetArgs),
+}
+
 #[derive(Args)]
 struct DaemonArgs {
     /// The socket of sluiced
@@ -28,13 +40,14 @@ struct DaemonArgs {
     socket: PathBuf,
 }
 
+/// Also of a cgroup that has been removed, whose maps are still stored.
 #[derive(Args)]
-struct CgroupArgs {
-    /// The cgroup of the map, from the root of the hierarchy [default: the cgroup of this process]
+struct ScopeArgs {
+    /// The cgroup of the map [default: the cgroup of this process]
     ///
-    /// Its path as "map status" prints it, or its directory below /sys/fs/cgroup.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    cgroup: Option<PathBuf>,
+    /// Its directory below /sys/fs/cgroup, or its path from there, as "store status" prints it.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    scope: Option<PathBuf>,
 }
 
 /// The arguments of `attach` and `detach`.
@@ -42,17 +55,17 @@ struct CgroupArgs {
 #[command(group(ArgGroup::new("selection").args(["name", "all"]).required(true)))]
 pub struct SelectionArgs {
     /// The name of the map
-    #[arg(value_parser = args::name)]
+    #[arg(value_parser = args::name())]
     name: Option<Name>,
 
     /// All maps of all cgroups instead of one
     ///
     /// To attach: all that are not attached and whose cgroup exists. To detach: all that are attached.
-    #[arg(long, conflicts_with = "cgroup")]
+    #[arg(long, conflicts_with = "scope")]
     all: bool,
 
     #[command(flatten)]
-    cgroup: CgroupArgs,
+    scope: ScopeArgs,
 
     #[command(flatten)]
     daemon: DaemonArgs,
@@ -61,11 +74,11 @@ pub struct SelectionArgs {
 #[derive(Args)]
 pub struct ForgetArgs {
     /// The name of the map
-    #[arg(value_parser = args::name)]
+    #[arg(value_parser = args::name())]
     name: Name,
 
     #[command(flatten)]
-    cgroup: CgroupArgs,
+    scope: ScopeArgs,
 
     #[command(flatten)]
     daemon: DaemonArgs,
@@ -145,20 +158,20 @@ fn sync_mode(map: &MapStatus) -> String {
     }
 }
 
-pub fn attach(arguments: &SelectionArgs) -> Result<()> {
-    change(&arguments.daemon, &Request::Attach(arguments.selection()?))
+pub fn run(verb: &Verb) -> Result<()> {
+    let (daemon, request) = match verb {
+        Verb::Status(arguments) => return status(arguments),
+        Verb::Attach(arguments) => (&arguments.daemon, Request::Attach(arguments.selection()?)),
+        Verb::Detach(arguments) => (&arguments.daemon, Request::Detach(arguments.selection()?)),
+        Verb::Forget(arguments) => {
+            let map = arguments.scope.map(&arguments.name)?;
+            (&arguments.daemon, Request::Forget(map))
+        }
+    };
+    change(daemon, &request)
 }
 
-pub fn detach(arguments: &SelectionArgs) -> Result<()> {
-    change(&arguments.daemon, &Request::Detach(arguments.selection()?))
-}
-
-pub fn forget(arguments: &ForgetArgs) -> Result<()> {
-    let map = arguments.cgroup.map(&arguments.name)?;
-    change(&arguments.daemon, &Request::Forget(map))
-}
-
-pub fn status(arguments: &StatusArgs) -> Result<()> {
+fn status(arguments: &StatusArgs) -> Result<()> {
     let status = match arguments.daemon.call(&Request::Status)? {
         Response::Status(status) => status,
         _ => return unexpected(),
@@ -244,15 +257,15 @@ impl DaemonArgs {
 impl SelectionArgs {
     fn selection(&self) -> Result<Selection> {
         match &self.name {
-            Some(name) => self.cgroup.map(name).map(Selection::Map),
+            Some(name) => self.scope.map(name).map(Selection::Map),
             None => Ok(Selection::All),
         }
     }
 }
 
-impl CgroupArgs {
+impl ScopeArgs {
     fn map(&self, name: &Name) -> Result<MapName> {
-        let path = match &self.cgroup {
+        let path = match &self.scope {
             Some(path) => from_root(path),
             None => own_cgroup()?,
         };
@@ -271,10 +284,10 @@ fn from_root(path: &Path) -> Bytes {
 
 fn own_cgroup() -> Result<Bytes> {
     let table = std::fs::read_to_string("/proc/self/cgroup")
-        .context("cannot read /proc/self/cgroup; give --cgroup")?;
+        .context("cannot read /proc/self/cgroup; give --scope")?;
     let path = table.lines().find_map(|line| line.strip_prefix("0::"));
     path.map(Bytes::from)
-        .context("this process has no cgroup of version 2; give --cgroup")
+        .context("this process has no cgroup of version 2; give --scope")
 }
 
 /// For the exit status.
