@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use sluice::{Channel, Name, OpenOptions, Scope};
 
@@ -160,6 +160,14 @@ pub fn permissions(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|bits| *bits <= 0o777)
         .ok_or_else(|| "give permission bits in octal, from 0 to 777, such as 660".to_owned())
+}
+
+/// Parses a whole number above 0.
+pub fn number() -> impl TypedValueParser<Value = u64> {
+    StringValueParser::new().try_map(|text| {
+        let number = text.parse().ok().filter(|number| *number > 0);
+        number.ok_or("give a whole number above 0")
+    })
 }
 
 pub fn size(text: &str) -> Result<u64, String> {

@@ -123,7 +123,7 @@ fn of_module_error(error: &Error) -> u8 {
 
 fn of_ring_error(error: &SetupError) -> u8 {
     match error {
-        SetupError::PeerNotAllowed { .. } => PERMISSION_DENIED,
+        SetupError::PeerNotAllowed { .. } | SetupError::NotAllowedByPeer => PERMISSION_DENIED,
         SetupError::RoleTaken { .. } => ALREADY_EXISTS,
         SetupError::Open(error) => of_module_error(error),
         SetupError::Listen { source, .. } | SetupError::Connect { source, .. } => {

@@ -63,7 +63,7 @@ enum Noun {
     #[command(subcommand)]
     Store(store::Verb),
     /// List the channels of a scope
-    #[command(visible_alias = "list")]
+    #[command(alias = "list")]
     Ls(ls::Arguments),
     /// Measure Sluice and other IPC mechanisms, or compare two measurements
     Bench(bench::Arguments),

@@ -43,6 +43,7 @@ fn bash_completes_commands_options_values_and_files() {
         "bus",
         "map",
         "feed",
+        "store",
         "ls",
         "bench",
         "doctor",
@@ -68,7 +69,7 @@ fn bash_completes_commands_options_values_and_files() {
 fn without_names_there_is_neither_a_candidate_nor_an_error() {
     for line in [
         "sluice pipe rm --scope / j",
-        "sluice ring recv --scope / --channel j",
+        "sluice ring recv --scope / j",
         "sluice bus sub --scope / j",
         "sluice map get --scope / jobs 4",
         "sluice map get --scope /nowhere jobs 4",

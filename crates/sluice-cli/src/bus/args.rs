@@ -99,7 +99,7 @@ pub struct OpenBusArgs {
     ///
     /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024. A message has at most half of it less 64 bytes, and
     /// at most {BUS_MESSAGE_MAX}.
-    #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", value_parser = args::size)]
     capacity: Option<u64>,
 }
 

@@ -20,10 +20,10 @@ pub enum Verb {
     /// Create a persistent bus, which exists until it is removed
     Create(create::Arguments),
     /// List the buses of a scope
-    #[command(visible_alias = "list")]
+    #[command(alias = "list")]
     Ls(info::ListArguments),
     /// Remove the name of a bus; processes that have it open can continue, except with --destroy
-    #[command(visible_alias = "remove", alias = "delete")]
+    #[command(aliases = ["remove", "delete"])]
     Rm(rm::Arguments),
     /// Show the state of a bus
     Info(info::Arguments),

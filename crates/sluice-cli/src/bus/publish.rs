@@ -29,17 +29,17 @@ pub struct Arguments {
     /// Send to the subscriber with this id only
     ///
     /// Not on a unicast bus, nor on one with --mappable. The options --subscribers of bus info and --json of bus sub show ids.
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ID", value_parser = args::number())]
     to: Option<u64>,
 
     /// Wait up to this time for the bus and a subscriber before sending
     ///
     /// Only for the bus if it is a unicast bus, which keeps messages.
-    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time_or_zero)]
     wait: Option<Duration>,
 
     /// Exit after this number of messages [default: at the end of the input]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = args::number())]
     count: Option<u64>,
 
     /// Framing of the messages in standard input

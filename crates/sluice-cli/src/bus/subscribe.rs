@@ -29,7 +29,7 @@ pub struct Arguments {
     policy: Option<PolicyName>,
 
     /// Unread bytes above which this subscriber of a multicast bus is full [default: half the capacity]
-    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     limit: Option<u64>,
 
     /// Receive all messages, also those for others, without delaying a sender; needs CAP_SYS_ADMIN
@@ -39,11 +39,11 @@ pub struct Arguments {
     monitor: bool,
 
     /// Exit after this number of messages [default: never]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = args::number())]
     count: Option<u64>,
 
     /// Fail if there is no message for this time
-    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time)]
     timeout: Option<Duration>,
 
     /// Framing of the messages in standard output

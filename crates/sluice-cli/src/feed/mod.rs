@@ -22,7 +22,7 @@ pub enum Verb {
     /// Start the packet simulator, and show how long its packets take to this process
     Run(run::Arguments),
     /// List the named feeds
-    #[command(visible_alias = "list")]
+    #[command(alias = "list")]
     Ls(ListArguments),
     /// Show the state of a feed
     Info(info::Arguments),

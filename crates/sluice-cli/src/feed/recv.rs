@@ -11,6 +11,7 @@ use serde::Serialize;
 use sluice::feed::{Consumer, Packet, RecvError};
 
 use super::FeedArgs;
+use crate::args;
 use crate::output;
 use crate::ring::codec::{Format, Framing};
 use crate::ring::output::OutputBuffer;
@@ -31,7 +32,7 @@ pub struct Arguments {
     framing: Framing,
 
     /// Exit after this number of packets [default: at the end of the feed]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = args::number())]
     count: Option<u64>,
 
     /// Print each packet as a JSON object in a line, with sequence, losses and time

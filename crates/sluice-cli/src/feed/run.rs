@@ -25,11 +25,11 @@ pub struct Arguments {
     /// Time between two packets, such as 50us, 1ms or 1s
     ///
     /// From 10us to 10s.
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = interval)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "1ms", value_parser = interval)]
     interval: Duration,
 
     /// Bytes of a packet after its header, up to {PACKET_MAX}
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=i64::from(PACKET_MAX)))]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=i64::from(PACKET_MAX)))]
     size: u32,
 
     /// The number of packets to publish, lost ones included [default: until interrupted]
@@ -52,7 +52,7 @@ pub struct Arguments {
     ///
     /// To receive without sleep, choose more than the interval, with --map. With --read, the default and the limit is the parameter
     /// spin_limit_us of the module.
-    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time_or_zero)]
     spin: Option<Duration>,
 
     /// The processor of the receiving thread [default: any]

@@ -41,11 +41,11 @@ pub struct OpenMapArgs {
     ///
     /// The bytes that it may use: those of keys and values, about 200 per entry, and 32 per change that is kept. The suffixes K, M and G are
     /// units of 1024.
-    #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// The most entries of a new map [default: as many as fit into the capacity]
-    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "create", value_parser = args::number())]
     entries: Option<u64>,
 
     /// Changes that a new map keeps for watchers, up to {MAP_EVENTS_MAX} [default: {MAP_EVENTS}]

@@ -52,7 +52,7 @@ struct ChangeArgs {
     /// Remove the entry after this time, such as 500ms, 30s, 5m or 1d [default: never]
     ///
     /// The units are ns, us, ms, s, m, h and d. The time in which the system is suspended counts. The next set or cas replaces the time.
-    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time)]
     ttl: Option<Duration>,
 
     /// Of a durable map: do not wait until the change is stored, nor for room
@@ -75,7 +75,7 @@ pub struct DelArguments {
     key: KeyArgs,
 
     /// Delete the entry only if it has this version
-    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "VERSION", value_parser = args::number())]
     if_version: Option<u64>,
 
     /// Of a durable map: do not wait until the change is stored, nor for room

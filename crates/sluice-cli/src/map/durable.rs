@@ -26,13 +26,13 @@ pub struct DurableArgs {
     /// Time in which changes are stored with --sync interval, such as 200ms or 5s [default: {INTERVAL}]
     ///
     /// Up to an hour.
-    #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, requires = "durable", value_parser = time)]
     interval: Option<Duration>,
 
     /// The limit of each wait for the store, such as 500ms or 30s [default: {DEADLINE}]
     ///
     /// It applies to an open, a change, a sync and a removal. Up to an hour.
-    #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, requires = "durable", value_parser = time)]
     deadline: Option<Duration>,
 
     /// Refuse changes while too many are not stored yet, instead of waiting up to the deadline

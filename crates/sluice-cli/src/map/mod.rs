@@ -28,10 +28,10 @@ pub enum Verb {
     /// Create a persistent map, which exists until it is removed
     Create(create::Arguments),
     /// List the maps of a scope, or the keys of a map
-    #[command(visible_alias = "list")]
+    #[command(alias = "list")]
     Ls(ls::Arguments),
     /// Remove the name of a map; processes that have it open can continue, except with --destroy
-    #[command(visible_alias = "remove")]
+    #[command(alias = "remove")]
     Rm(rm::Arguments),
     /// Show the state of a map
     Info(InfoArgs),
@@ -42,7 +42,7 @@ pub enum Verb {
     /// Set the value of a key if its entry has a version; 0: if there is none
     Cas(change::CasArguments),
     /// Delete a key
-    #[command(visible_alias = "delete")]
+    #[command(alias = "delete")]
     Del(change::DelArguments),
     /// Wait until the changes of a durable map are stored
     Sync(sync::Arguments),

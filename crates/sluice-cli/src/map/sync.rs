@@ -7,7 +7,7 @@ use serde::Serialize;
 use sluice::map::{Map, OpenError, Options};
 use sluice::{Channel, Error};
 
-use crate::args::ChannelArgs;
+use crate::args::{self, ChannelArgs};
 use crate::output;
 
 #[derive(Args)]
@@ -16,7 +16,7 @@ pub struct Arguments {
     channel: ChannelArgs,
 
     /// The number of the change to wait for, which 'set --json' prints [default: the last change]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = args::number())]
     number: Option<u64>,
 
     /// Print a JSON object with the number up to which all changes are stored

@@ -36,11 +36,11 @@ pub struct Arguments {
     after: Option<u64>,
 
     /// Exit after this number of changes [default: never]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = args::number())]
     count: Option<u64>,
 
     /// Fail if there is no change for this time
-    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time)]
     timeout: Option<Duration>,
 
     /// Print each change as a JSON object in a line

@@ -17,7 +17,7 @@ pub struct Arguments {
     /// Capacity of a new pipe, such as 65536, 64K or 1M [default: {PIPE_CAPACITY}]
     ///
     /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024.
-    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Print the new pipe as a JSON object

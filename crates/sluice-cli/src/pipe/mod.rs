@@ -26,10 +26,10 @@ pub enum Verb {
     /// Create a persistent pipe, which exists until it is removed
     Create(create::Arguments),
     /// List the named pipes of a scope
-    #[command(visible_alias = "list")]
+    #[command(alias = "list")]
     Ls(ls::Arguments),
     /// Remove the name of a pipe; processes that have it open can continue, except with --destroy
-    #[command(visible_alias = "remove", alias = "delete")]
+    #[command(aliases = ["remove", "delete"])]
     Rm(rm::Arguments),
     /// Show the state of a pipe
     Info(InfoArgs),

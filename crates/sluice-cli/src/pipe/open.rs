@@ -19,7 +19,7 @@ pub struct OpenArgs {
     /// Capacity of a new pipe, such as 65536, 64K or 1M [default: {PIPE_CAPACITY}]
     ///
     /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024.
-    #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", value_parser = args::size)]
     capacity: Option<u64>,
 }
 

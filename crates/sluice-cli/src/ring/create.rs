@@ -19,7 +19,7 @@ pub struct Arguments {
     ///
     /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
     /// bytes, rounded up to a multiple of 8, and at most half of the capacity.
-    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Allocate the memory of a new ring from this NUMA node

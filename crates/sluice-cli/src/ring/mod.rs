@@ -34,10 +34,10 @@ pub enum Verb {
     /// Create a persistent device ring, which exists until it is removed
     Create(create::Arguments),
     /// List the rings of a scope
-    #[command(visible_alias = "list")]
+    #[command(alias = "list")]
     Ls(ls::Arguments),
     /// Remove the name of a ring; processes that have it open can continue, except with --destroy
-    #[command(visible_alias = "remove", alias = "delete")]
+    #[command(aliases = ["remove", "delete"])]
     Rm(rm::Arguments),
     /// Show the state of a ring and of its two sides
     Info(InfoArgs),

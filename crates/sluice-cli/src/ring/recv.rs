@@ -30,11 +30,11 @@ pub struct Arguments {
     ///
     /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
     /// bytes, rounded up to a multiple of 8, and at most half of the capacity. Of a NAME, only with --create.
-    #[arg(long, value_name = "BYTES", requires = "create", conflicts_with = "socket", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", conflicts_with = "socket", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Reject a sender, or a channel, whose ring is larger than this [default: {RING_CAPACITY_MAX}, the limit]
-    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     max_capacity: Option<u64>,
 
     /// Print each record as a JSON object in a line

@@ -26,7 +26,7 @@ pub struct Arguments {
     ///
     /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
     /// bytes, rounded up to a multiple of 8, and at most half of the capacity. Of a NAME, only with --create.
-    #[arg(long, value_name = "BYTES", requires = "new_memory", value_parser = args::size)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "new_memory", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Allocate the ring from the pool of 2 MiB huge pages

@@ -36,7 +36,7 @@ pub struct SetupArgs {
     open: OpenChannelArgs,
 
     /// Timeout of the wait for the other side, and for the ring of NAME [default: none]
-    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time_or_zero)]
     wait: Option<Duration>,
 
     /// The framing of records in standard input or output
@@ -48,7 +48,7 @@ pub struct SetupArgs {
     /// Spin for up to this time before blocking [default: {SPIN}, or 0 on one processor]
     ///
     /// Spins less while recent waits were longer; 0 never spins.
-    #[arg(long, value_name = "TIME", value_parser = args::time_or_zero)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time_or_zero)]
     spin: Option<Duration>,
 
     /// Lock the memory of the ring, so that it is not swapped out

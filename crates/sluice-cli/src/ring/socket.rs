@@ -82,16 +82,18 @@ impl SocketArgs {
 
     fn connect<S: Side>(&self, path: &Path, limit: &WaitLimit, options: &Options) -> Result<S> {
         check_directory(path)?;
-        let socket = limit.retry(&self.awaited(path, S::ROLE), || {
-            match Socket::try_connect(path) {
+        limit.retry(&self.awaited(path, S::ROLE), || {
+            let connected = Socket::try_connect(path);
+            match connected.and_then(|socket| S::connect(options, socket)) {
                 Err(error) if is_temporary(&error) => {
                     check_socket(path)?;
                     Ok(None)
                 }
-                connected => Ok(Some(connected?)),
+                // The other side may have been stopped.
+                Err(SetupError::HandshakeTimeout(_)) => Ok(None),
+                set_up => Ok(Some(set_up?)),
             }
-        })?;
-        Ok(S::connect(options, socket)?)
+        })
     }
 
     /// The other side for messages: what it is, where, and the command that starts it.

@@ -18,6 +18,8 @@ use sluice_hostile::{Hello, Peer, SEALS, UNSEALED, memfd, seal};
 use crate::support::{LONG, Running, SHORT, TestDir, eventually};
 
 const TIMEOUT: i32 = 8;
+/// Longer than the limit of a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(6);
 const PATH_IN_USE: i32 = 4;
 const PERMISSION_DENIED: i32 = 5;
 
@@ -51,22 +53,22 @@ fn a_waiting_side_prints_the_command_for_the_other() {
         (
             "recv",
             "",
-            "a sender at socket; run 'sluice ring send socket'",
+            "a sender at socket; run 'sluice ring send --socket socket'",
         ),
         (
             "recv",
             "--connect",
-            "run 'sluice ring send --listen socket'",
+            "run 'sluice ring send --listen --socket socket'",
         ),
         (
             "send",
             "",
-            "a receiver at socket; run 'sluice ring recv socket'",
+            "a receiver at socket; run 'sluice ring recv --socket socket'",
         ),
         (
             "send",
             "--listen",
-            "run 'sluice ring recv --connect socket'",
+            "run 'sluice ring recv --connect --socket socket'",
         ),
     ] {
         let dir = TestDir::new();
@@ -143,7 +145,9 @@ fn an_invalid_path_fails_at_once() {
         let mut command = dir.command(verb, "");
         let program = command.get_program().to_owned();
         command = Command::new(program);
-        command.args(["ring", verb, path]).current_dir(dir.path());
+        command
+            .args(["ring", verb, "--socket", path])
+            .current_dir(dir.path());
         let output = command.output().expect("no process");
         crate::support::Exited(output)
     };
@@ -158,8 +162,8 @@ fn an_invalid_path_fails_at_once() {
         ),
         ("recv", long.as_str(), 1, "cannot listen at longlong"),
         ("send", long.as_str(), 1, "cannot connect to longlong"),
-        ("recv", "", 2, "'[PATH]'"),
-        ("send", "", 2, "'[PATH]'"),
+        ("recv", "", 2, "--socket"),
+        ("send", "", 2, "--socket"),
     ] {
         bad(verb, path).failed(status, &[words]);
     }
@@ -400,10 +404,10 @@ fn a_disallowed_user_is_rejected_and_the_next_peer_accepted() {
         .wait()
         .failed(PERMISSION_DENIED, &["Permission denied"]);
     open_to_all(&dir.socket());
-    let words = ["the peer rejected this side", "this user"];
+    let words = ["the peer does not allow the user", "--allow-user"];
     as_other_user(&dir, "send", "--allow-everyone")
         .wait()
-        .failed(1, &words);
+        .failed(PERMISSION_DENIED, &words);
     receiver.read_errors_until("the peer runs as user 1234");
     dir.start("send", "").feed(b"hello\n".to_vec()).succeeded();
     assert_eq!(receiver.wait().succeeded().stdout, b"hello\n");
@@ -465,4 +469,17 @@ fn an_allowed_user_is_accepted() {
         sender.feed(b"hello\n".to_vec()).succeeded();
         assert_eq!(receiver.wait().succeeded().stdout, b"hello\n");
     }
+}
+
+/// The limit of one handshake is none of the wait.
+#[test]
+fn a_sender_waits_for_a_receiver_that_is_stopped() {
+    let dir = TestDir::new();
+    let receiver = dir.receiver("");
+    receiver.signal(Signal::SIGSTOP);
+    let sender = dir.start("send", "");
+    thread::sleep(HANDSHAKE);
+    receiver.signal(Signal::SIGCONT);
+    sender.feed(b"hello\n".to_vec()).succeeded();
+    assert_eq!(receiver.wait().succeeded().stdout, b"hello\n");
 }

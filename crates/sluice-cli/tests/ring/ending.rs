@@ -193,7 +193,7 @@ fn the_summary_is_json_on_standard_error() {
 fn a_failure_prints_no_summary() {
     let dir = TestDir::new();
     let receiver = dir.receiver("--summary");
-    let sender = dir.start("send", "--framing length --json");
+    let sender = dir.start("send", "--framing length --summary");
     let sent = sender.feed(vec![9]).failed(1, &["within frame 1"]);
     let received = receiver.wait().failed(1, &["after 0 records"]);
     for side in [sent, received] {

@@ -124,6 +124,7 @@ fn accepted<T>(side: Result<T, SetupError>) -> Option<T> {
             | SetupError::RoleConflict { .. }
             | SetupError::InvalidMemfd(_)
             | SetupError::PeerCapacity(_)
+            | SetupError::NotAllowedByPeer
             | SetupError::Refused(_)
             | SetupError::HandshakeTimeout(_)
             | SetupError::HandshakeAborted,

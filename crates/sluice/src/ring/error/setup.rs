@@ -57,6 +57,11 @@ pub enum SetupError {
     #[error("invalid memory of the peer: {0}; fix the peer")]
     InvalidMemfd(String),
 
+    #[error(
+        "the peer does not allow the user of this process; let it allow the user, as with --allow-user"
+    )]
+    NotAllowedByPeer,
+
     #[error("the peer rejected this side: {0}")]
     Refused(String),
 
@@ -131,6 +136,7 @@ impl SetupError {
             | Self::PeerCapacity(_)
             | Self::CapacityTooLarge { .. }
             | Self::InvalidMemfd(_)
+            | Self::NotAllowedByPeer
             | Self::Refused(_) => true,
             Self::InvalidCapacity(_)
             | Self::UnsealedHugePages
@@ -171,6 +177,7 @@ impl SetupError {
             Self::HandshakeTimeout(_) => ErrorKind::TimedOut,
             Self::HandshakeAborted => ErrorKind::ConnectionAborted,
             Self::Refused(_) => ErrorKind::ConnectionRefused,
+            Self::NotAllowedByPeer => ErrorKind::PermissionDenied,
             Self::NoHugePages(_) | Self::MemoryLimit { .. } => ErrorKind::OutOfMemory,
             _ => ErrorKind::InvalidData,
         }

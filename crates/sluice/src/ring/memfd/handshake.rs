@@ -111,7 +111,7 @@ impl<'a> Handshake<'a> {
         }
         match reply.error {
             0 => Ok(()),
-            error => Err(SetupError::Refused(reason(error))),
+            error => Err(refused(error)),
         }
     }
 
@@ -164,7 +164,7 @@ fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupE
     const COMMON: usize = offset_of!(Hello, role);
     let hello = Hello::from_bytes(bytes);
     if let Some(error) = refusal(&bytes[..received.bytes]) {
-        return Err(SetupError::Refused(reason(error)));
+        return Err(refused(error));
     }
     if received.bytes < COMMON || hello.magic != ring::MAGIC {
         return Err(SetupError::ProtocolMismatch(
@@ -282,9 +282,9 @@ fn refusal(message: &[u8]) -> Option<u32> {
 }
 
 /// The text for the peer's error number, which may be any number.
-fn reason(error: u32) -> String {
-    match i32::try_from(error).unwrap_or_default() {
-        libc::EPERM => "this user is not allowed".into(),
+fn refused(error: u32) -> SetupError {
+    SetupError::Refused(match i32::try_from(error).unwrap_or_default() {
+        libc::EPERM => return SetupError::NotAllowedByPeer,
         libc::EPROTONOSUPPORT => "other protocol version; use one version on both sides".into(),
         libc::EALREADY => "both sides have the same role".into(),
         libc::EACCES => "invalid memory of this side".into(),
@@ -294,5 +294,5 @@ fn reason(error: u32) -> String {
             "its time for the handshake was over, perhaps because it was stopped; try again".into()
         }
         _ => "its setup failed; check its error message".into(),
-    }
+    })
 }
