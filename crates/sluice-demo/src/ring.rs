@@ -12,7 +12,7 @@ use crate::verify;
 /// The socket over which the two sides connect.
 const SOCKET: &str = "/shared/ring";
 
-/// Sends the input as lines, which are the records of a ring. `place` is the argument of `sluice ring` for the ring.
+/// Sends the input as lines, which are the records of a ring. `place` are the arguments of `sluice ring` for the ring.
 pub fn send_script(place: &str) -> String {
     format!("base64 --wrap=65536 /input-part | sluice ring send {place}")
 }
@@ -23,7 +23,8 @@ pub fn receive_script(place: &str) -> String {
 
 /// Container a sends its file to container b.
 pub fn show([a, b]: &[Container; 2], file: &Staged) -> Result<String> {
-    let (send, receive) = (send_script(SOCKET), receive_script(SOCKET));
+    let place = format!("--socket {SOCKET}");
+    let (send, receive) = (send_script(&place), receive_script(&place));
     detail!(
         "Connected by a ring, without the module: b listens on a socket in a directory that both have, and a connects:\n  \
          b runs '{receive}'\n  a runs '{send}'"
