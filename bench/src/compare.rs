@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The subcommand compare: what became faster or slower between two runs, beyond the spread of both.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use serde::Serialize;
-use serde_with::skip_serializing_none;
 use sluice_testkit::host::Host;
 use sluice_testkit::table::{Align, Table};
 
 use crate::harness::figures::{Unit, Values};
-use crate::harness::pinning::Placement;
 use crate::harness::rows::{Results, Row};
 use crate::harness::samples::Change;
-use crate::harness::waiting::Waiting;
 
 /// Compare two results: what became faster or slower, beyond the spread of both
 #[derive(Args, Debug)]
@@ -39,10 +34,6 @@ pub struct Options {
     /// Fail if a result of Sluice became slower, beyond the spread, by more than this
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     threshold: Option<f64>,
-
-    /// Print the comparison as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -54,172 +45,99 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// Whether the results of Sluice are within the threshold.
 pub fn run(options: &Options) -> Result<bool> {
-    let (before, after) = (
-        Results::read(&options.before)?,
-        Results::read(&options.after)?,
-    );
-    let comparison = compare(&before, &after);
-    let output = match options.json {
-        true => serde_json::to_string_pretty(&comparison)? + "\n",
-        false => text(&comparison),
-    };
-    io::stdout().write_all(output.as_bytes())?;
+    let before = Results::read(&options.before)?;
+    let after = Results::read(&options.after)?;
+    let (compared, notes) = compare(&before, &after);
+    print!("{}", text(&compared, &notes));
     options
         .threshold
-        .map_or(Ok(true), |threshold| holds(&comparison, threshold))
+        .map_or(Ok(true), |threshold| holds(&compared, threshold))
 }
 
-fn holds(comparison: &Comparison, threshold: f64) -> Result<bool> {
-    let ours = || comparison.compared.iter().filter(|one| one.key.is_sluice());
+fn holds(compared: &[Compared], threshold: f64) -> Result<bool> {
+    let mut ours = compared
+        .iter()
+        .filter(|one| one.before.is_sluice())
+        .peekable();
     ensure!(
-        ours().next().is_some(),
+        ours.peek().is_some(),
         "no comparable results of Sluice for --threshold; compare two runs of one host with the module loaded"
     );
-    let slower = |one: &&Compared| one.change == Change::Slower && one.percent.abs() > threshold;
-    for one in ours().filter(slower) {
-        let (name, percent) = (one.key.name(), one.percent);
+    let is_slower = |one: &&Compared| one.change == Change::Slower && one.percent.abs() > threshold;
+    let slower: Vec<&Compared> = ours.filter(is_slower).collect();
+    for one in &slower {
+        let (name, percent) = (name(one.before), one.percent);
         eprintln!("slower by more than {threshold} %: {name} ({percent:+.1} %)");
     }
-    Ok(!ours().any(|one| slower(&one)))
+    Ok(slower.is_empty())
 }
 
-/// The identity of a row.
-#[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Key {
-    suite: String,
-    title: String,
-    mechanism: String,
-    label: String,
-    size: Option<usize>,
-    placement: Option<Placement>,
-    waiting: Option<Waiting>,
-}
-
-impl Key {
-    fn of(row: &Row) -> Self {
-        Self {
-            suite: row.suite.clone(),
-            title: row.title.clone(),
-            mechanism: row.mechanism.clone(),
-            label: row.label.clone(),
-            size: row.size,
-            placement: row.placement,
-            waiting: row.waiting,
-        }
-    }
-
-    /// The way of waiting of a skipped row is unknown.
-    fn matches(&self, other: &Self) -> bool {
-        let waiting = self.waiting.and(other.waiting);
-        let with = |key: &Self| Self {
-            waiting: waiting.and(key.waiting),
-            ..key.clone()
-        };
-        with(self) == with(other)
-    }
-
-    fn is_sluice(&self) -> bool {
-        self.mechanism.starts_with("sluice")
-    }
-
-    fn name(&self) -> String {
-        format!("{} {} {}", self.suite, self.title, self.label)
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Compared {
-    #[serde(flatten)]
-    key: Key,
-    unit: Unit,
-    before: Values,
-    after: Values,
-    /// The change of the median in percent.
+/// A row of both runs.
+struct Compared<'a> {
+    before: &'a Row,
+    after: &'a Row,
+    /// The change of the median.
     percent: f64,
     change: Change,
-    noisy: bool,
 }
 
-/// A row of both runs that cannot be compared.
-#[derive(Debug, Serialize)]
-struct NotCompared {
-    #[serde(flatten)]
-    key: Key,
-    #[serde(rename = "why")]
-    reason: String,
+fn name(row: &Row) -> String {
+    format!("{} {} {}", row.suite, row.title, row.label)
 }
 
-#[derive(Debug, Default, Serialize)]
-struct Comparison {
-    compared: Vec<Compared>,
-    #[serde(rename = "apart")]
-    not_compared: Vec<NotCompared>,
-    only_before: Vec<Key>,
-    only_after: Vec<Key>,
+/// Whether both are of the same subject and conditions. The way of waiting of a skipped row is unknown.
+fn matches(row: &Row, other: &Row) -> bool {
+    let key = |row: &Row| (name(row), row.mechanism.clone(), row.size, row.placement);
+    let both_waiting = row.waiting.zip(other.waiting);
+    key(row) == key(other) && both_waiting.is_none_or(|(one, other)| one == other)
 }
 
-fn compare(before: &Results, after: &Results) -> Comparison {
-    let other_host = different_host(&before.host, &after.host);
-    let mut comparison = Comparison {
-        only_before: only_in(&before.rows, &after.rows),
-        only_after: only_in(&after.rows, &before.rows),
-        ..Comparison::default()
-    };
+/// The rows of both runs, and a line for each that has a result but is not compared.
+fn compare<'a>(before: &'a Results, after: &'a Results) -> (Vec<Compared<'a>>, Vec<String>) {
+    let (mut compared, mut notes) = (Vec::new(), Vec::new());
+    let host = expect_same_host(&before.host, &after.host);
+    let of_other = |row: &Row, other: &'a Results| other.rows.iter().find(|one| matches(one, row));
     for old in &before.rows {
-        let key = Key::of(old);
-        let Some(new) = after.rows.iter().find(|new| Key::of(new).matches(&key)) else {
-            continue;
-        };
-        if !old.is_measured() && !new.is_measured() {
-            continue;
-        }
-        let host = other_host.clone().map_or(Ok(()), Err);
-        match host.and_then(|()| compare_rows(&key, old, new)) {
-            Ok(compared) => comparison.compared.push(compared),
-            Err(reason) => comparison.not_compared.push(NotCompared { key, reason }),
+        match of_other(old, after) {
+            Some(new) if old.is_measured() || new.is_measured() => {
+                match host.clone().and_then(|()| compare_rows(old, new)) {
+                    Ok(one) => compared.push(one),
+                    Err(reason) => notes.push(format!("Not compared: {}: {reason}", name(old))),
+                }
+            }
+            None if old.is_measured() => notes.push(format!("Only before: {}", name(old))),
+            _ => {}
         }
     }
-    comparison
-}
-
-/// Rows with a result in one run that the other run does not have, not even as skipped.
-fn only_in(rows: &[Row], others: &[Row]) -> Vec<Key> {
-    let others: Vec<Key> = others.iter().map(Key::of).collect();
-    let measured = rows.iter().filter(|row| row.is_measured());
-    measured
-        .map(Key::of)
-        .filter(|key| !others.iter().any(|other| other.matches(key)))
-        .collect()
+    let only_after = after.rows.iter().filter(|row| row.is_measured());
+    let only_after = only_after.filter(|row| of_other(row, before).is_none());
+    notes.extend(only_after.map(|row| format!("Only after: {}", name(row))));
+    (compared, notes)
 }
 
 /// The kernel may differ: runs on different kernels are compared on purpose.
-fn different_host(before: &Host, after: &Host) -> Option<String> {
-    let properties = |host: &Host| {
-        [
-            ("name", host.name.clone()),
-            ("processor", host.cpu.clone()),
-            ("number of processors", host.cpus.to_string()),
-            ("accelerator", host.accelerator.clone()),
-            ("clock", host.clocksource.clone()),
-        ]
-    };
-    let both = properties(before).into_iter().zip(properties(after));
-    let differences: Vec<String> = both
-        .filter(|(old, new)| old != new)
-        .map(|((what, old), (_, new))| format!("{what} {old} before, {new} after"))
-        .collect();
-    (!differences.is_empty()).then(|| format!("different host: {}", differences.join("; ")))
+fn expect_same_host(before: &Host, after: &Host) -> Result<(), String> {
+    let [before, after] = [before, after].map(|host| {
+        format!(
+            "{}, {} × {}, accelerator {}, clock {}",
+            host.name, host.cpus, host.cpu, host.accelerator, host.clocksource
+        )
+    });
+    match before == after {
+        true => Ok(()),
+        false => Err(format!("different host: {before} before; {after} after")),
+    }
 }
 
 /// Compares two rows, or returns the reason why they are not comparable.
-fn compare_rows(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
-    let (unit, before) = result(old).map_err(|reason| format!("before: {reason}"))?;
-    let (unit_after, after) = result(new).map_err(|reason| format!("after: {reason}"))?;
-    if old.probe_class != new.probe_class {
-        let [old, new] = [old, new].map(|row| row.probe_class.map_or("unknown", |one| one.name()));
+fn compare_rows<'a>(before: &'a Row, after: &'a Row) -> Result<Compared<'a>, String> {
+    let (unit, old) = result(before).map_err(|reason| format!("before: {reason}"))?;
+    let (unit_after, new) = result(after).map_err(|reason| format!("after: {reason}"))?;
+    if before.probe_class != after.probe_class {
+        let name = |row: &Row| row.probe_class.map_or("unknown", |one| one.name());
+        let (before, after) = (name(before), name(after));
         return Err(format!(
-            "different distance of the processors: {old} before, {new} after"
+            "different distance of the processors: {before} before, {after} after"
         ));
     }
     if unit != unit_after {
@@ -228,68 +146,33 @@ fn compare_rows(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
         ));
     }
     Ok(Compared {
-        key: Key {
-            waiting: old.waiting.or(new.waiting),
-            ..key.clone()
-        },
-        unit,
-        percent: (after.median / before.median - 1.0) * 100.0,
-        change: match (after.median < before.median) == unit.less_is_better() {
-            _ if before.overlaps(&after) => Change::Tie,
+        before,
+        after,
+        percent: (new.median / old.median - 1.0) * 100.0,
+        change: match (new.median < old.median) == unit.less_is_better() {
+            _ if old.overlaps(new) => Change::Tie,
             true => Change::Faster,
             false => Change::Slower,
         },
-        before,
-        after,
-        noisy: old.is_noisy() || new.is_noisy(),
     })
 }
 
-fn result(row: &Row) -> Result<(Unit, Values), String> {
-    let Some((unit, value)) = row.unit.zip(row.value.clone()) else {
-        let status = match row.failed {
-            Some(true) => "failed",
-            _ => "skipped",
-        };
-        let reason = row.skipped.as_deref().unwrap_or("unknown reason");
-        return Err(format!("{status}: {reason}"));
-    };
-    match value.median > 0.0 {
-        true => Ok((unit, value)),
-        false => Err(format!("its median is {}", value.median)),
-    }
-}
-
-fn text(comparison: &Comparison) -> String {
-    let compared = &comparison.compared;
-    let mut parts = Vec::new();
-    if !compared.is_empty() {
-        let count = |change| compared.iter().filter(|one| one.change == change).count();
-        let [faster, slower, tie] = [Change::Faster, Change::Slower, Change::Tie].map(count);
-        parts.push(format!(
-            "{}\n{faster} faster, {slower} slower, {tie} within spread.\n",
-            table(compared)
-        ));
-    }
-    let mut list = |heading: &str, lines: Vec<String>| {
-        let lines: String = lines.iter().map(|line| format!("  {line}\n")).collect();
-        if !lines.is_empty() {
-            parts.push(format!("{heading}\n{lines}"));
+fn result(row: &Row) -> Result<(Unit, &Values), String> {
+    match row.unit.zip(row.value.as_ref()) {
+        Some((unit, value)) if value.median > 0.0 => Ok((unit, value)),
+        Some((_, value)) => Err(format!("its median is {}", value.median)),
+        None => {
+            let status = if row.failed { "failed" } else { "skipped" };
+            let reason = row.skipped.as_deref().unwrap_or("unknown reason");
+            Err(format!("{status}: {reason}"))
         }
-    };
-    let not_compared = comparison.not_compared.iter();
-    let not_compared = not_compared.map(|one| format!("{}: {}", one.key.name(), one.reason));
-    let names = |keys: &[Key]| keys.iter().map(Key::name).collect();
-    list("Not compared:", not_compared.collect());
-    list("Only before:", names(&comparison.only_before));
-    list("Only after:", names(&comparison.only_after));
-    match parts.is_empty() {
-        true => "Neither run has a comparable row.\n".into(),
-        false => parts.join("\n"),
     }
 }
 
-fn table(compared: &[Compared]) -> Table {
+fn text(compared: &[Compared], notes: &[String]) -> String {
+    if compared.is_empty() && notes.is_empty() {
+        return "Neither run has a comparable row.\n".into();
+    }
     let mut table = Table::new(&[
         ("conditions", Align::Left),
         ("mechanism", Align::Left),
@@ -301,92 +184,64 @@ fn table(compared: &[Compared]) -> Table {
         ("", Align::Left),
     ]);
     for one in compared {
-        let figures = |run: &Values| [one.unit.text(run.median), one.unit.range(run.spread)];
-        let conditions = [
-            format!("{} {}", one.key.suite, one.key.title),
-            one.key.label.clone(),
-        ];
-        let noisy = if one.noisy { ", noisy" } else { "" };
-        let change = [
+        let is_noisy = one.before.is_noisy() || one.after.is_noisy();
+        let noisy = if is_noisy { ", noisy" } else { "" };
+        table.row([
+            format!("{} {}", one.before.suite, one.before.title),
+            one.before.label.clone(),
+            one.before.median_text().unwrap_or_default(),
+            one.before.range_text().unwrap_or_default(),
+            one.after.median_text().unwrap_or_default(),
+            one.after.range_text().unwrap_or_default(),
             format!("{:+.1} %", one.percent),
             format!("{}{noisy}", one.change.name()),
-        ];
-        let cells = [
-            conditions,
-            figures(&one.before),
-            figures(&one.after),
-            change,
-        ];
-        table.row(cells.into_iter().flatten());
+        ]);
     }
-    table
+    let count = |change| compared.iter().filter(|one| one.change == change).count();
+    let [faster, slower, tie] = [Change::Faster, Change::Slower, Change::Tie].map(count);
+    let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    format!("{table}\n{faster} faster, {slower} slower, {tie} within spread.\n{notes}")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::harness::class::Class;
+    use crate::harness::rounds::Metric;
+    use crate::harness::turns::tests::rows_of;
+    use crate::harness::waiting::Waiting;
 
-    fn row(mechanism: &str, unit: Unit, values: &[f64]) -> Row {
-        Row {
-            suite: "rtt".into(),
-            title: "1 B same-cpu".into(),
-            mechanism: mechanism.into(),
-            label: mechanism.into(),
-            unit: Some(unit),
-            value: Values::of(values.iter().copied().enumerate()),
-            waiting: Some(Waiting::Sleep),
-            ..Row::default()
-        }
-    }
-
-    fn ours(values: &[f64]) -> Row {
-        row("sluice-pipe", Unit::Nanoseconds, values)
-    }
-
-    fn results(rows: &[Row]) -> Results {
-        let mut host = Host::probe();
-        host.accelerator = "kvm".into();
-        Results {
-            host,
-            clock_ns: 40,
-            versions: BTreeMap::new(),
-            rows: rows.to_vec(),
-            date: String::new(),
-        }
-    }
-
-    fn one(before: Row, after: Row) -> Comparison {
-        compare(&results(&[before]), &results(&[after]))
+    /// The row of Sluice with these rounds.
+    fn ours(metric: Metric, values: &[f64]) -> Row {
+        rows_of(metric, values, values).swap_remove(1)
     }
 
     #[test]
     fn faster_and_slower_need_disjoint_rounds_and_follow_the_unit() {
         let (low, high) = ([9.0, 10.0, 11.0], [19.0, 20.0, 21.0]);
-        let (time, rate) = (Unit::Nanoseconds, Unit::BytesPerSecond);
-        for (unit, before, after, expected) in [
-            (time, &high[..], &low[..], Change::Faster),
-            (time, &low, &high, Change::Slower),
-            (rate, &high, &low, Change::Slower),
-            (rate, &low, &high, Change::Faster),
-            (time, &low, &low, Change::Tie),
-            (time, &[9.0, 10.0, 30.0], &[12.0, 29.0, 31.0], Change::Tie),
+        let (time, rate) = (Metric::Latency, Metric::Rate);
+        for (metric, before, after, expected) in [
+            (time, high, low, Change::Faster),
+            (time, low, high, Change::Slower),
+            (rate, high, low, Change::Slower),
+            (rate, low, high, Change::Faster),
+            (time, low, low, Change::Tie),
+            (time, [9.0, 10.0, 30.0], [12.0, 29.0, 31.0], Change::Tie),
         ] {
-            let pipe = |values| row("sluice-pipe", unit, values);
-            let comparison = one(pipe(before), pipe(after));
-            assert_eq!(comparison.compared[0].change, expected);
-            assert_eq!(holds(&comparison, 0.0).unwrap(), expected != Change::Slower);
+            let [before, after] = [before, after].map(|values| ours(metric, &values));
+            let compared = compare_rows(&before, &after).unwrap();
+            assert_eq!(compared.change, expected);
+            assert_eq!(holds(&[compared], 0.0).unwrap(), expected != Change::Slower);
         }
     }
 
     #[test]
     fn a_threshold_is_for_comparable_results_of_sluice() {
-        let slower = one(ours(&[100.0]), ours(&[110.0]));
+        let [before, after] = [100.0, 110.0].map(|value| ours(Metric::Latency, &[value]));
+        let slower = [compare_rows(&before, &after).unwrap()];
         assert!(holds(&slower, 11.0).unwrap() && !holds(&slower, 9.0).unwrap());
-        let pipe = |value| row("pipe", Unit::Nanoseconds, &[value]);
-        assert!(holds(&one(pipe(1.0), pipe(2.0)), 5.0).is_err());
+        let pipe = &rows_of(Metric::Latency, &[1.0], &[1.0])[0];
+        assert!(holds(&[compare_rows(pipe, pipe).unwrap()], 5.0).is_err());
         assert_eq!(percent("5"), Ok(5.0));
         for wrong in ["-1", "inf", "NaN", "5 %", ""] {
             assert!(percent(wrong).is_err(), "{wrong}");
@@ -394,80 +249,46 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_ways_of_waiting_distinguish_rows() {
-        let larger = Row {
-            size: Some(64),
-            ..ours(&[1.0])
+    fn the_text_has_what_is_compared_and_what_is_not_with_its_reason() {
+        let with = |change: fn(&mut Row)| {
+            let mut row = ours(Metric::Latency, &[1000.0]);
+            change(&mut row);
+            Results::new(Host::probe(), vec![row])
         };
-        let spins = Row {
-            waiting: Some(Waiting::Spin),
-            ..ours(&[1.0])
-        };
-        for other in [larger, spins] {
-            let comparison = one(ours(&[1.0]), other.clone());
-            assert!(comparison.compared.is_empty());
-            assert_eq!(comparison.only_before, [Key::of(&ours(&[1.0]))]);
-            assert_eq!(comparison.only_after, [Key::of(&other)]);
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_compared_is_listed_with_its_reason() {
-        let of_class = |class| Row {
-            probe_class: Some(class),
-            ..ours(&[10.0])
-        };
-        let (near, far) = (of_class(Class::SharedCache), of_class(Class::Remote));
-        let broken = Row {
-            waiting: None,
-            value: None,
-            skipped: Some("it broke".into()),
-            failed: Some(true),
-            ..ours(&[])
-        };
-        let mut elsewhere = results(&[ours(&[1.0])]);
-        elsewhere.host.accelerator = "tcg".into();
-        for (comparison, reason) in [
+        let before = with(|row| row.probe_class = Some(Class::SharedCache));
+        let far = with(|row| row.probe_class = Some(Class::Remote));
+        let broken = with(|row| {
+            (row.waiting, row.value, row.failed) = (None, None, true);
+            row.skipped = Some("it broke".into());
+        });
+        let larger = with(|row| row.size = Some(64));
+        let spins = with(|row| row.waiting = Some(Waiting::Spin));
+        let mut elsewhere = before.clone();
+        elsewhere.host.accelerator = "another".into();
+        let row = "rtt 1 B same-cpu sluice-pipe";
+        let same = "1.00 µs 1.00 … 1.00 µs 1.00 µs 1.00 … 1.00 µs +0.0 % tie 0 faster, 0 slower, 1 within spread.";
+        let only = format!("Only before: {row} Only after: {row}");
+        for (before, after, expected) in [
+            (&before, &before, same),
             (
-                one(near, far),
-                "different distance of the processors: near before, far after",
+                &before,
+                &far,
+                "distance of the processors: near before, far after",
             ),
-            (one(ours(&[1.0]), broken.clone()), "after: failed: it broke"),
+            (&before, &broken, "sluice-pipe: after: failed: it broke"),
             (
-                compare(&results(&[ours(&[1.0])]), &elsewhere),
-                "different host: accelerator kvm before, tcg after",
+                &before,
+                &elsewhere,
+                "Not compared: rtt 1 B same-cpu sluice-pipe: different host: ",
             ),
+            (&before, &larger, only.as_str()),
+            (&before, &spins, &only),
+            (&broken, &broken, "Neither run has a comparable row."),
         ] {
-            assert!(comparison.compared.is_empty());
-            assert_eq!(comparison.not_compared[0].reason, reason);
+            let (compared, notes) = compare(before, after);
+            let text = text(&compared, &notes);
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(words.join(" ").contains(expected), "{text}");
         }
-        assert!(one(broken.clone(), broken).not_compared.is_empty());
-    }
-
-    #[test]
-    fn the_text_has_both_medians_the_change_and_what_only_one_run_has() {
-        let pipe = |values: &[f64]| row("pipe", Unit::Nanoseconds, values);
-        let text_of =
-            |before: &[Row], after: &[Row]| text(&compare(&results(before), &results(after)));
-        let changed = text_of(
-            &[pipe(&[900.0, 1000.0, 1100.0])],
-            &[pipe(&[1200.0, 1250.0, 1300.0])],
-        );
-        for part in [
-            "1.00 µs",
-            "0.90 … 1.10 µs",
-            "1.25 µs",
-            "+25.0 %",
-            "slower",
-            "0 faster, 1 slower, 0 within spread.",
-        ] {
-            assert!(changed.contains(part), "{part} is not in\n{changed}");
-        }
-        let fifo = row("fifo", Unit::Nanoseconds, &[1.0]);
-        assert_eq!(
-            text_of(&[fifo], &[]),
-            "Only before:\n  rtt 1 B same-cpu fifo\n"
-        );
-        assert!(text_of(&[], &[]).contains("Neither run"));
     }
 }

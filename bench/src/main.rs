@@ -17,15 +17,13 @@ struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// The options of run, when there is no subcommand.
+    /// Without a subcommand, it measures.
     #[command(flatten)]
     run: Options,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure (the default)
-    Run(Box<Options>),
     Compare(compare::Options),
 }
 
@@ -34,7 +32,6 @@ fn main() -> ExitCode {
     let line = CommandLine::parse();
     let (outcome, failure) = match &line.command {
         Some(Command::Compare(options)) => (compare::run(options), ExitCode::from(2)),
-        Some(Command::Run(options)) => (run::run(options).map(|()| true), ExitCode::FAILURE),
         None => (run::run(&line.run).map(|()| true), ExitCode::FAILURE),
     };
     match outcome {
@@ -44,17 +41,5 @@ fn main() -> ExitCode {
             eprintln!("sluice-bench: {error:#}");
             failure
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_options_are_consistent() {
-        CommandLine::command().debug_assert();
     }
 }

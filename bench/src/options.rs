@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 use crate::harness::pinning::Placement;
 use crate::suites::plan::Scale;
@@ -37,8 +38,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but sizes, load, memory, pairs, feed and instructions; with --quick rtt, throughput,
-    /// fanout, map and durable; with --peers rtt, throughput, sizes, load, calibration, connect, memory and pairs; with
+    /// Suites to measure [default: all but sizes, load, memory, feed and instructions; with --quick rtt, throughput,
+    /// fanout, map and durable; with --peers rtt, throughput, sizes, load, calibration, connect and memory; with
     /// --full all but feed and instructions]
     #[arg(long, value_name = "SUITE", value_delimiter = ',', value_parser = suite)]
     suite: Vec<&'static Suite>,
@@ -49,7 +50,7 @@ pub struct Options {
     mechanism: Vec<String>,
 
     /// Message sizes in bytes [default: each suite has its own]
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = at_least_1())]
     pub size: Vec<usize>,
 
     /// Placement of the two processes [default: same-cpu,two-cpus; with --quick and with --peers two-cpus]
@@ -57,7 +58,7 @@ pub struct Options {
     placement: Vec<Placement>,
 
     /// Number of rounds of each mechanism [default: 5, and 3 in the suite reports; 3 with --quick, 9 with --full and with --peers]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = at_least_1())]
     rounds: Option<usize>,
 
     /// Duration of a round [default: 0.1; 0.06 with --quick and with --peers, 1 with --full]
@@ -119,11 +120,8 @@ fn suite(name: &str) -> Result<&'static Suite, String> {
     })
 }
 
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("expected an integer of at least 1".into()),
-        Ok(number) => Ok(number),
-    }
+fn at_least_1() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -209,9 +207,9 @@ mod tests {
         options: Options,
     }
 
-    fn parse(arguments: &[&str]) -> Result<Options, clap::Error> {
-        let line = [&["run"], arguments].concat();
-        Line::try_parse_from(line).map(|line| line.options)
+    fn parse(line: &str) -> Result<Options, clap::Error> {
+        let words = ["run"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.options)
     }
 
     fn names(options: &Options) -> Vec<&str> {
@@ -219,50 +217,52 @@ mod tests {
     }
 
     #[test]
-    fn each_scale_has_its_defaults() {
-        let [standard, quick, full, peers] =
-            [&[][..], &["--quick"], &["--full"], &["--peers"]].map(|line| parse(line).unwrap());
-        assert!(standard.size.is_empty() && standard.mechanisms().is_empty());
-        assert!(names(&standard).contains(&"reports") && !names(&quick).contains(&"reports"));
-        assert!(names(&peers).contains(&"sizes"));
-        assert!(peers.mechanisms().contains(&"tachyon".to_string()));
-        for two in [&quick, &peers] {
-            assert_eq!(two.placements(), [Placement::TwoCpus]);
+    fn each_scale_has_its_defaults_which_options_override() {
+        for (line, rounds, milliseconds, placements, has_sizes) in [
+            ("", 5, 100, 2, false),
+            ("--quick", 3, 60, 1, false),
+            ("--full", 9, 1000, 2, true),
+            ("--peers", 9, 60, 1, true),
+            (
+                "--quick --rounds 7 --placement same-cpu,two-cpus --suite sizes",
+                7,
+                60,
+                2,
+                true,
+            ),
+        ] {
+            let options = parse(line).unwrap();
+            assert_eq!(options.rounds("rtt"), rounds, "{line}");
+            assert_eq!(options.duration().as_millis(), milliseconds, "{line}");
+            assert_eq!(options.placements().len(), placements, "{line}");
+            assert_eq!(names(&options).contains(&"sizes"), has_sizes, "{line}");
         }
-        assert_eq!(full.placements().len(), 2);
-        assert!(standard.rounds("reports") < standard.rounds("rtt"));
-        let extent = |options: &Options| (options.duration(), options.rounds("rtt"));
-        assert!(extent(&quick) < extent(&standard) && extent(&standard) < extent(&full));
-    }
-
-    #[test]
-    fn explicit_options_override_the_scale() {
-        let options = parse(&[
-            "--quick", "--rounds", "7", "--size", "1,2", "--suite", "names",
-        ]);
-        let options = options.unwrap();
-        assert_eq!(
-            (options.rounds("reports"), &options.size[..]),
-            (7, &[1, 2][..])
+        assert_eq!(parse("").unwrap().rounds("reports"), 3);
+        assert!(parse("").unwrap().mechanisms().is_empty());
+        assert!(
+            parse("--peers")
+                .unwrap()
+                .mechanisms()
+                .contains(&"tachyon".into())
         );
-        assert_eq!(names(&options), ["names"]);
-        let peers = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]).unwrap();
-        assert_eq!(peers.mechanisms(), ["aeron"]);
-        assert_eq!(peers.placements(), [Placement::SameCpu]);
+        assert_eq!(
+            parse("--peers --mechanism aeron").unwrap().mechanisms(),
+            ["aeron"]
+        );
     }
 
     #[test]
     fn invalid_values_are_rejected() {
-        for arguments in [
-            ["--size", "0"],
-            ["--rounds", "0"],
-            ["--duration", "0"],
-            ["--duration", "inf"],
-            ["--suite", "all"],
-            ["--quick", "--full"],
-            ["--quick", "--peers"],
+        for line in [
+            "--size 0",
+            "--rounds 0",
+            "--duration 0",
+            "--duration inf",
+            "--suite all",
+            "--quick --full",
+            "--quick --peers",
         ] {
-            assert!(parse(&arguments).is_err(), "{arguments:?}");
+            assert!(parse(line).is_err(), "{line}");
         }
     }
 }

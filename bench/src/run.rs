@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::rc::Rc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use sluice_testkit::cgroup::Tree;
@@ -14,7 +16,7 @@ use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
 
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
-use crate::harness::rounds::{Case, Outcome, Skipped};
+use crate::harness::rounds::{Case, Skipped};
 use crate::harness::rows::{Results, Row};
 use crate::harness::text;
 use crate::harness::turns::run_together;
@@ -24,7 +26,7 @@ use crate::mechanisms::temp_paths::Directory;
 use crate::options::{Options, REFERENCES_OF_RINGS};
 use crate::reports;
 use crate::suites::plan::Plan;
-use crate::suites::{self, CachelineProbe, SUITES, wakeup_cost};
+use crate::suites::{self, CachelineProbe, SUITES, Suite, wakeup_cost};
 
 pub fn run(options: &Options) -> Result<()> {
     interrupt::install()?;
@@ -54,17 +56,19 @@ fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
-    let included = included(&options.include)?;
-    let outcomes = run_cases(&plan, options)?;
+    let included = options.include.iter().map(|path| Results::read(path));
+    let included = included.collect::<Result<Vec<_>>>()?;
+    let mut rows = run_suites(&plan, options)?;
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
-    let mut results = Results::new(host, &outcomes);
-    suites::calibration::annotate(&mut results.rows);
-    results.rows.extend(included);
+    suites::calibration::annotate(&mut rows);
+    rows.extend(included.into_iter().flat_map(|run| run.rows));
+    let mut results = Results::new(host, rows);
     results.versions = suites::versions(&results.rows);
     // First, so that nothing that follows can lose them.
     if let Some(path) = &options.json {
-        results.write(path)?;
+        let text = serde_json::to_string_pretty(&results)? + "\n";
+        write_file(path, &text, "results", "--json")?;
     }
     print!("{}", text::text(&results));
     for suite in &SUITES {
@@ -76,19 +80,17 @@ fn measure(options: &Options) -> Result<()> {
         }
     }
     write(&results, options)?;
-    if options.all {
-        expect_results_of_all(&plan.names(), &results.rows)?;
-    }
+    let missing = plan.names().into_iter().filter(|name| {
+        let mut measured = results.rows.iter().filter(|row| row.is_measured());
+        options.all && measured.all(|row| row.mechanism != *name)
+    });
+    let missing: Vec<&str> = missing.collect();
+    ensure!(
+        missing.is_empty(),
+        "mechanisms without results (reasons below the table): {}",
+        missing.join(", ")
+    );
     expect_no_failure(&results.rows)
-}
-
-/// The rows of other runs.
-fn included(paths: &[PathBuf]) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for path in paths {
-        rows.extend(Results::read(path)?.rows);
-    }
-    Ok(rows)
 }
 
 fn write(results: &Results, options: &Options) -> Result<()> {
@@ -96,45 +98,43 @@ fn write(results: &Results, options: &Options) -> Result<()> {
         println!("\nResults: {}", path.display());
     }
     if let Some(path) = &options.html {
-        html::write(results, path)?;
+        write_file(path, &html::page(results), "report", "--html")?;
         println!("Report with plots: {}", path.display());
     }
     if let Some(path) = &options.svg {
-        match html::write_picture(results, path)? {
-            true => println!("Plot: {}", path.display()),
-            false => println!("No plot: no result of Sluice is relative to another mechanism"),
-        }
+        let Some(picture) = html::picture(results) else {
+            println!("No plot: no result of Sluice is relative to another mechanism");
+            return Ok(());
+        };
+        write_file(path, &picture, "plot", "--svg")?;
+        println!("Plot: {}", path.display());
     }
     Ok(())
+}
+
+/// Creates the directory, too. `what` and `option` are for the error text.
+fn write_file(path: &Path, text: &str, what: &str, option: &str) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create the directory {}", directory.display()))?;
+    }
+    fs::write(path, text).with_context(|| {
+        let path = path.display();
+        format!("cannot write the {what} to {path}; choose another path with {option}")
+    })
 }
 
 /// The table is printed even after a failure of Sluice or of the counter of instructions; the exit status marks it as incomplete.
 /// A rival that fails has a row with the reason.
 fn expect_no_failure(rows: &[Row]) -> Result<()> {
     let is_own = |row: &&Row| row.is_sluice() || row.mechanism == suites::CONTROL_LOOP;
-    let failed = rows.iter().filter(|row| row.failed == Some(true));
-    let failed = failed.filter(is_own);
+    let failed = rows.iter().filter(|row| row.failed).filter(is_own);
     let labels: BTreeSet<&str> = failed.map(|row| row.label.as_str()).collect();
     let labels: Vec<&str> = labels.into_iter().collect();
     ensure!(
         labels.is_empty(),
         "failed (reasons below the table): {}",
         labels.join(", ")
-    );
-    Ok(())
-}
-
-fn expect_results_of_all(names: &[&'static str], rows: &[Row]) -> Result<()> {
-    let has_result = |name: &str| {
-        let mut measured = rows.iter().filter(|row| row.is_measured());
-        measured.any(|row| row.mechanism == name)
-    };
-    let missing = names.iter().copied().filter(|name| !has_result(name));
-    let missing: Vec<&str> = missing.collect();
-    ensure!(
-        missing.is_empty(),
-        "mechanisms without results (reasons below the table): {}",
-        missing.join(", ")
     );
     Ok(())
 }
@@ -160,7 +160,13 @@ fn plan(options: &Options) -> Result<Plan> {
     if options.peers {
         registry = registry.with_third_party().refer_to(&REFERENCES_OF_RINGS);
     }
-    let names = mechanism_names(&registry).join(", ");
+    // Some mechanisms of single suites have the name of one of the registry.
+    let names: BTreeSet<&str> = registry
+        .names()
+        .into_iter()
+        .chain(suites::mechanisms())
+        .collect();
+    let names = Vec::from_iter(names).join(", ");
     let registry = registry
         .choose(&options.mechanisms(), &suites::mechanisms())
         .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
@@ -185,17 +191,6 @@ fn plan(options: &Options) -> Result<Plan> {
     })
 }
 
-/// What --mechanism can select. Some mechanisms of single suites have the name of one of the registry.
-fn mechanism_names(registry: &Registry) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    for name in registry.names().into_iter().chain(suites::mechanisms()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
-}
-
 fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
     let mut available = Vec::new();
     for &placement in placements {
@@ -214,72 +209,34 @@ fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
     Ok(available)
 }
 
-fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
-    let rounds = |case: &Case| options.rounds(case.suite);
-    let groups = suites::cases(&options.suites(), plan).context("cannot set up the suites")?;
+/// All cases exist before the first one is measured, so that what is missing is said at once.
+fn run_suites(plan: &Plan, options: &Options) -> Result<Vec<Row>> {
+    let with_cases = |suite| Ok((suite, suites::cases(&[suite], plan)?));
+    let suites = options.suites().into_iter().map(with_cases);
+    let suites: Vec<(&Suite, Vec<Vec<Case>>)> = suites
+        .collect::<Result<_>>()
+        .context("cannot set up the suites")?;
     let probe = CachelineProbe::new(plan)?;
-    let cases = groups.iter().flatten();
-    let mut progress = Progress::new(cases.map(|case| case.steps(rounds(case))).sum());
-    let mut outcomes = Vec::new();
-    for cases in groups {
-        let Some(first) = cases.first() else {
-            continue;
-        };
-        progress.begin_suite(first.suite);
-        let rounds = rounds(first);
-        outcomes.extend(run_together(
-            cases,
-            rounds,
-            &|| probe.class(),
-            &mut progress,
-        )?);
+    let steps = suites.iter().flat_map(|(suite, groups)| {
+        let rounds = options.rounds(suite.name);
+        let cases = groups.iter().flatten();
+        cases.map(move |case| case.subjects.len() * rounds)
+    });
+    let mut progress = Progress::new(steps.sum::<usize>() as u64);
+    let mut rows = Vec::new();
+    for (suite, groups) in suites {
+        let begin = Instant::now();
+        for cases in groups {
+            let rounds = options.rounds(suite.name);
+            rows.extend(run_together(
+                cases,
+                rounds,
+                &|| probe.class(),
+                &mut progress,
+            )?);
+        }
+        progress.end_suite(suite.name, begin.elapsed());
     }
     progress.finish();
-    Ok(outcomes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::harness::rounds::Metric;
-    use crate::harness::rounds::tests::outcome;
-    use crate::harness::rows::rows;
-
-    #[test]
-    fn results_of_other_runs_are_included() {
-        let results = Results::new(Host::probe(), &[outcome(Metric::Latency, &[1.0], &[1.0])]);
-        let path = std::env::temp_dir().join(format!("sluice-include-{}", std::process::id()));
-        results.write(&path).unwrap();
-        let read = included(std::slice::from_ref(&path));
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(read.unwrap(), results.rows);
-        assert!(included(&[path]).is_err());
-    }
-
-    #[test]
-    fn each_mechanism_that_can_be_selected_is_named_once() {
-        let registry = || Registry::new(&Err(Skipped::unavailable("sluice-pipe", "a unit test")));
-        let names = mechanism_names(&registry());
-        for name in [
-            "pipe",
-            "myipc",
-            "pipe-tee",
-            "redis",
-            "sluice-feed",
-            "hft-null",
-        ] {
-            assert!(names.contains(&name), "{name}");
-            let chosen = registry().choose(&[name.into()], &suites::mechanisms());
-            assert!(chosen.is_ok(), "{name}");
-        }
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
-    }
-
-    #[test]
-    fn a_mechanism_without_any_result_is_an_error() {
-        let outcomes = rows(&outcome(Metric::Latency, &[1.0], &[1.0]));
-        assert!(expect_results_of_all(&["pipe", "sluice-pipe"], &outcomes).is_ok());
-        let error = expect_results_of_all(&["pipe", "cacheline"], &outcomes).unwrap_err();
-        assert!(error.to_string().contains("cacheline"), "{error}");
-    }
+    Ok(rows)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program as its users start it: exit status and help.
+//! The program as its users start it: its exit status.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +42,7 @@ fn a_rival_whose_server_never_starts_is_a_row_with_the_reason() {
     let reason = "redis-server did not start: it ended: exit status: 7";
     assert!(text.contains(&format!("FAILED: redis: {reason}")), "{text}");
     let is_failed = |row: &Row| {
-        let is_redis = row.mechanism == "redis" && row.failed == Some(true);
+        let is_redis = row.mechanism == "redis" && row.failed;
         is_redis && row.skipped.as_deref() == Some(reason)
     };
     assert!(Results::read(&json).unwrap().rows.iter().any(is_failed));
@@ -61,16 +61,4 @@ fn a_mechanism_of_sluice_that_fails_makes_the_run_fail() {
     assert_eq!(status, Some(1), "{text}");
     let failed = "sluice-bench: failed (reasons below the table): sluice-ring-memfd";
     assert!(text.contains(failed), "{text}");
-}
-
-#[test]
-fn help_fits_the_terminal() {
-    for columns in [60, 80] {
-        let columns_text = columns.to_string();
-        let (_, text) = run(Command::new(PROGRAM)
-            .arg("--help")
-            .env("COLUMNS", columns_text));
-        let longest = text.lines().map(|line| line.chars().count()).max();
-        assert!(longest.is_some_and(|longest| longest <= columns), "{text}");
-    }
 }

@@ -39,37 +39,25 @@ impl Class {
 /// Measures the distance now; None where it does not matter, as on a single processor.
 pub type Probe<'a> = &'a dyn Fn() -> Result<Option<Class>>;
 
-/// A measurement between two probes.
-#[derive(Clone, Debug)]
-pub struct Bracketed<T> {
-    pub value: T,
-    pub class: Option<Class>,
-    /// The distance changed in every repetition.
-    pub noisy: bool,
-}
-
 /// The number of repetitions after a change of the class during a round.
 const REPEATS: usize = 5;
 
-/// Measures until the distance is the same before and after. `now` is the class of the last probe.
+/// Measures until the distance is the same before and after: the value, the class, and whether that changed in every repetition.
+/// `now` is the class of the last probe.
 pub fn bracket<T>(
     probe: Probe,
     now: &mut Option<Class>,
     mut measure: impl FnMut() -> Result<T>,
-) -> Result<Bracketed<T>> {
+) -> Result<(T, Option<Class>, bool)> {
     let mut repeats = 0;
     loop {
         interrupt::check()?;
         let before = *now;
         let value = measure()?;
         *now = probe()?;
-        let noisy = before != *now;
-        if !noisy || repeats == REPEATS {
-            return Ok(Bracketed {
-                value,
-                class: before,
-                noisy,
-            });
+        let is_noisy = before != *now;
+        if !is_noisy || repeats == REPEATS {
+            return Ok((value, before, is_noisy));
         }
         repeats += 1;
     }
@@ -97,21 +85,7 @@ mod tests {
         for (probes, expected) in [
             (&[SharedCache][..], (1, Some(SharedCache), false)),
             (&[Remote, Remote], (2, Some(Remote), false)),
-            (
-                &[Remote, SameCore, SharedCache, SharedCache],
-                (4, Some(SharedCache), false),
-            ),
-            (
-                &[
-                    Remote,
-                    SharedCache,
-                    Remote,
-                    SharedCache,
-                    Remote,
-                    SharedCache,
-                ],
-                (6, Some(Remote), true),
-            ),
+            (&[Remote, SharedCache].repeat(3), (6, Some(Remote), true)),
         ] {
             let recorded = RefCell::new(probes.iter());
             let probe = || Ok(recorded.borrow_mut().next().copied());
@@ -120,12 +94,7 @@ mod tests {
                 number += 1;
                 Ok(number)
             });
-            let Bracketed {
-                value,
-                class,
-                noisy,
-            } = bracketed.unwrap();
-            assert_eq!((value, class, noisy), expected);
+            assert_eq!(bracketed.unwrap(), expected);
             // The last probe is the first one of the next round.
             assert_eq!(now, probes.last().copied());
         }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
+pub use serde_json::Value;
+
 /// Processor time of a message, in nanoseconds.
 pub const CPU_PER_MESSAGE: &str = "cpu_ns_per_msg";
 pub const MESSAGES_PER_SECOND: &str = "msgs_per_s";
@@ -31,31 +33,6 @@ pub const KERNEL: &str = "kernel_instructions";
 
 /// Conditions by name.
 pub type Axes = BTreeMap<String, Value>;
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Value {
-    Number(f64),
-    Text(String),
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Self {
-        Self::Number(number as f64)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.into())
-    }
-}
 
 /// One value per round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,10 +3,8 @@
 
 pub mod class;
 pub mod figures;
-pub mod file;
 pub mod pinning;
 pub mod progress;
-
 pub mod rounds;
 pub mod rows;
 pub mod samples;

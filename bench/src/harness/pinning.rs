@@ -38,15 +38,6 @@ impl Placement {
     }
 }
 
-/// Processors for as many pairs of processes as there are, each with two of its own.
-pub fn pairs() -> Result<Vec<[usize; 2]>> {
-    let allowed = allowed()?;
-    Ok(allowed
-        .chunks_exact(2)
-        .map(|two| [two[0], two[1]])
-        .collect())
-}
-
 fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .context("cannot read the CPU affinity of this process")?;
@@ -82,70 +73,26 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Pins the calling process to one processor: all its threads, including those of libraries.
-pub fn pin(cpu: usize) -> Result<()> {
-    confine(&[cpu])
-}
-
-/// Pins the calling thread to one processor; other threads stay where they are.
-pub fn pin_thread(cpu: usize) -> Result<()> {
+/// Restricts a thread to these processors; 0 is the calling one.
+pub fn confine_thread(thread: Pid, cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| {
-        format!("cannot move to processor {cpu}; check the cpuset of this process")
+    cpus.iter().try_for_each(|&cpu| set.set(cpu))?;
+    sched_setaffinity(thread, &set).with_context(|| {
+        format!("cannot move to the processors {cpus:?}; check the cpuset of this process")
     })
 }
 
-/// Restricts the calling process to several processors.
+/// Restricts the calling process, with all its threads, including those of libraries.
 pub fn confine(cpus: &[usize]) -> Result<()> {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        set.set(cpu)?;
-    }
-    for thread in threads()? {
-        sched_setaffinity(thread, &set).with_context(|| {
-            format!("cannot move to the processors {cpus:?}; check the cpuset of this process")
-        })?;
+    const DIRECTORY: &str = "/proc/self/task";
+    for entry in fs::read_dir(DIRECTORY).with_context(|| format!("cannot read {DIRECTORY}"))? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        let number = number
+            .with_context(|| format!("{DIRECTORY} contains {name:?}, which is not a thread id"))?;
+        confine_thread(Pid::from_raw(number), cpus)?;
     }
     Ok(())
-}
-
-fn threads() -> Result<Vec<Pid>> {
-    const DIRECTORY: &str = "/proc/self/task";
-    let entries = fs::read_dir(DIRECTORY).with_context(|| format!("cannot read {DIRECTORY}"))?;
-    entries
-        .map(|entry| {
-            let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.parse().ok());
-            number
-                .map(Pid::from_raw)
-                .with_context(|| format!("{DIRECTORY} contains {name:?}, which is not a thread id"))
-        })
-        .collect()
-}
-
-/// Pins the calling thread to one processor until it is dropped.
-pub struct PinGuard {
-    before: CpuSet,
-}
-
-/// The thread only: the guard could not restore the affinity of others, such as those of tests that run at the same time.
-pub fn pin_temporarily(cpu: usize) -> Result<PinGuard> {
-    let this_thread = Pid::from_raw(0);
-    let before =
-        sched_getaffinity(this_thread).context("cannot read the CPU affinity of this thread")?;
-    pin_thread(cpu)?;
-    Ok(PinGuard { before })
-}
-
-impl Drop for PinGuard {
-    fn drop(&mut self) {
-        if let Err(error) = sched_setaffinity(Pid::from_raw(0), &self.before) {
-            eprintln!(
-                "cannot restore the CPU affinity: {error}; later results are wrong, run again"
-            );
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Not;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -12,14 +13,14 @@ use sluice_testkit::clock;
 use sluice_testkit::host::Host;
 use sluice_testkit::units;
 
-use super::class::Class;
+use super::class::{Class, most_common};
 use super::figures::{
     Axes, BYTES_PER_SECOND, CPU_PER_MESSAGE, MESSAGES_PER_SECOND, P99, P999, Unit, Value, Values,
 };
-use super::file;
 use super::pinning::Placement;
-use super::rounds::{Outcome, Round, Series, Skipped};
-use super::samples::{Change, Samples, Summary, distribution_function, summarize};
+use super::rounds::{Case, Measurement};
+use super::samples::{Change, Samples, Summary, summarize};
+use super::turns::{Round, Series};
 use super::waiting::Waiting;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,22 +65,23 @@ pub struct Row {
     pub dropped_rounds: Option<usize>,
     pub probe_class: Option<Class>,
     /// There was no round of the class of the other rows of these conditions, so it is not compared.
-    pub other_class: Option<bool>,
+    #[serde(skip_serializing_if = "Not::not")]
+    pub other_class: bool,
     /// Rounds during which the distance of the processors kept changing.
     pub noisy_rounds: Option<usize>,
     #[serde(flatten)]
     pub distribution: Option<Summary>,
-    /// Steps of the distribution function of all samples: nanoseconds, and the share of samples up to that value.
-    pub cdf: Option<Vec<(u64, f64)>>,
     /// The ratios of the other rows of these conditions refer to this one.
-    pub is_reference: Option<bool>,
+    #[serde(skip_serializing_if = "Not::not")]
+    pub is_reference: bool,
     pub ratio: Option<Ratio>,
     /// Of the adapter of a third-party library.
     pub calibration: Option<Calibration>,
     /// Why there is no result.
     pub skipped: Option<String>,
     /// The result is absent because of a failure.
-    pub failed: Option<bool>,
+    #[serde(skip_serializing_if = "Not::not")]
+    pub failed: bool,
 }
 
 /// Relative to the reference of the same conditions, within the rounds in which both were measured at the same distance of the
@@ -105,8 +107,7 @@ pub struct Calibration {
 }
 
 impl Results {
-    pub fn new(host: Host, outcomes: &[Outcome]) -> Self {
-        let rows = outcomes.iter().flat_map(rows).collect();
+    pub fn new(host: Host, rows: Vec<Row>) -> Self {
         Self {
             host,
             clock_ns: clock::reading_cost_ns(),
@@ -116,23 +117,15 @@ impl Results {
         }
     }
 
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        file::write(path, &(text + "\n"), "results", "--json")
-    }
-
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| {
-            format!(
-                "cannot read {}; it must be a file that --json wrote",
-                path.display()
-            )
+        let text = fs::read_to_string(path);
+        let text = text.with_context(|| {
+            let path = path.display();
+            format!("cannot read {path}; it must be a file that --json wrote")
         })?;
         serde_json::from_str(&text).with_context(|| {
-            format!(
-                "{} is not a results file of this version of sluice-bench",
-                path.display()
-            )
+            let path = path.display();
+            format!("{path} is not a results file of this version of sluice-bench")
         })
     }
 }
@@ -165,10 +158,7 @@ impl Row {
     }
 
     pub fn number(&self, axis: &str) -> Option<f64> {
-        match self.axes.get(axis)? {
-            Value::Number(number) => Some(*number),
-            Value::Text(_) => None,
-        }
+        self.axes.get(axis).and_then(Value::as_f64)
     }
 
     pub fn is_noisy(&self) -> bool {
@@ -186,6 +176,16 @@ impl Row {
             .as_ref()
             .filter(|_| self.probe_class == to.probe_class)?;
         ours.ratio(to.value.as_ref()?)
+    }
+
+    /// Adds the ratio to the reference of the same conditions, unless it is this row.
+    pub fn compare_with(&mut self, reference: &Self) {
+        let values = self.ratio_within_rounds(reference);
+        self.ratio = values.filter(|_| !self.is_reference).map(|values| Ratio {
+            to: reference.label.clone(),
+            across_waiting: self.waiting != reference.waiting,
+            values,
+        });
     }
 
     pub fn median_text(&self) -> Option<String> {
@@ -239,194 +239,148 @@ impl Row {
     }
 }
 
-pub fn rows(outcome: &Outcome) -> Vec<Row> {
-    let measured = outcome
-        .series
-        .iter()
-        .map(|series| measured_row(outcome, series));
-    let skipped = outcome
-        .skipped
-        .iter()
-        .map(|skip| skipped_row(outcome, skip));
-    measured.chain(skipped).collect()
+/// The rows of the cases that ran together. `class` is the most common class of all rounds.
+pub fn rows(cases: &[Case], all: &[Series], class: Option<Class>) -> Vec<Row> {
+    let of_case = |(number, case): (usize, &Case)| {
+        let series = all.iter().filter(move |one| one.case == number);
+        let failed = series.clone().filter_map(|one| one.failure.as_ref());
+        let skipped = case.skipped.iter().chain(failed);
+        let measured = series.filter(|one| one.failure.is_none());
+        let mut rows: Vec<Row> = measured.map(|one| measured_row(case, one, class)).collect();
+        if let Some(reference) = rows.iter().find(|row| row.is_reference).cloned() {
+            rows.iter_mut().for_each(|row| row.compare_with(&reference));
+        }
+        rows.extend(skipped.map(|skip| Row {
+            skipped: Some(skip.reason.clone()),
+            failed: skip.failed,
+            ..row(case, skip.mechanism, &skip.label)
+        }));
+        rows
+    };
+    cases.iter().enumerate().flat_map(of_case).collect()
 }
 
-fn measured_row(outcome: &Outcome, series: &Series) -> Row {
-    let samples: Vec<&Samples> = series.rounds.iter().map(|round| &round.samples).collect();
-    let noisy = series.noisy_rounds();
+fn row(case: &Case, mechanism: &str, label: &str) -> Row {
     Row {
-        suite: outcome.suite.into(),
-        mechanism: series.subject.mechanism.into(),
-        label: series.subject.label.clone(),
-        title: outcome.title.clone(),
-        size: outcome.size,
-        placement: Some(outcome.placement),
-        processes: Some(series.subject.processes),
-        waiting: Some(series.subject.waiting),
-        axes: series.subject.axes.clone(),
-        unit: Some(outcome.metric.unit()),
-        value: series.values(),
-        figures: figures(&series.rounds),
-        dropped_rounds: Some(series.dropped).filter(|&rounds| rounds > 0),
-        probe_class: series.class(),
-        other_class: Some(series.class() != outcome.class).filter(|&other| other),
-        noisy_rounds: Some(noisy).filter(|&rounds| rounds > 0),
+        suite: case.suite.into(),
+        mechanism: mechanism.into(),
+        label: label.into(),
+        title: case.title.clone(),
+        size: case.size,
+        placement: Some(case.placement),
+        ..Row::default()
+    }
+}
+
+/// Of the rounds of this class if there are any, or else of the most common class of the series.
+fn measured_row(case: &Case, series: &Series, class: Option<Class>) -> Row {
+    let all = series.rounds.iter();
+    let has_some = all.clone().any(|round| round.class == class);
+    let own_class = most_common(all.clone().filter_map(|round| round.class));
+    let kept_class = if has_some { class } else { own_class };
+    let rounds: Vec<&Round> = all.filter(|round| round.class == kept_class).collect();
+    let samples: Vec<&Samples> = rounds.iter().map(|round| &round.samples).collect();
+    let count = |count: usize| Some(count).filter(|&count| count > 0);
+    let subject = &series.subject;
+    Row {
+        processes: Some(subject.processes),
+        waiting: Some(subject.waiting),
+        axes: subject.axes.clone(),
+        unit: Some(case.metric.unit()),
+        value: Values::of(rounds.iter().map(|round| (round.number, round.value))),
+        figures: common_figures(&rounds),
+        dropped_rounds: count(series.rounds.len() - rounds.len()),
+        probe_class: kept_class,
+        other_class: kept_class != class,
+        noisy_rounds: count(rounds.iter().filter(|round| round.is_noisy).count()),
         distribution: summarize(&samples),
-        cdf: distribution_function(&samples),
-        is_reference: Some(outcome.is_reference(series)).filter(|&it_is| it_is),
-        ratio: ratio(outcome, series),
-        ..Row::default()
+        is_reference: series.is_reference,
+        ..row(case, subject.mechanism, &subject.label)
     }
 }
 
-fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
-    Row {
-        suite: outcome.suite.into(),
-        mechanism: skip.mechanism.into(),
-        label: skip.label.clone(),
-        title: outcome.title.clone(),
-        size: outcome.size,
-        placement: Some(outcome.placement),
-        skipped: Some(skip.reason.clone()),
-        failed: Some(skip.failed).filter(|&failed| failed),
-        ..Row::default()
-    }
+/// The figures of a round: those of the suite, and those that follow from what each suite measures.
+pub fn figures(round: &Measurement, samples: &Samples) -> Vec<(&'static str, f64)> {
+    let quotient = |of: u64, by: u64| (of > 0 && by > 0).then(|| of as f64 / by as f64);
+    let per_second = |count: u64| Some(quotient(count, round.elapsed_ns)? * 1e9);
+    let summary = summarize(&[samples]);
+    let percentile = |of: fn(&Summary) -> Option<u64>| Some(of(summary.as_ref()?)? as f64);
+    let derived = [
+        (CPU_PER_MESSAGE, quotient(round.cpu_ns, round.messages)),
+        (MESSAGES_PER_SECOND, per_second(round.messages)),
+        (BYTES_PER_SECOND, per_second(round.bytes)),
+        (P99, percentile(|all| all.p99)),
+        (P999, percentile(|all| all.p999)),
+    ];
+    let derived = derived.into_iter();
+    let derived = derived.filter_map(|(name, value)| Some((name, value?)));
+    round.figures.iter().copied().chain(derived).collect()
 }
 
-/// The figures of the suite, and those that follow from what each suite measures, if all rounds have them.
-fn figures(rounds: &[Round]) -> BTreeMap<String, Values> {
+/// Those that all rounds have.
+fn common_figures(rounds: &[&Round]) -> BTreeMap<String, Values> {
     let mut figures: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for round in rounds {
-        for (name, value) in round
-            .measurement
-            .figures
-            .iter()
-            .copied()
-            .chain(derived(round))
-        {
-            figures.entry(name).or_default().push((round.number, value));
+        for (name, value) in &round.figures {
+            let values = figures.entry(name).or_default();
+            values.push((round.number, *value));
         }
     }
-    let figures = figures
-        .into_iter()
-        .filter(|(_, values)| values.len() == rounds.len());
+    figures.retain(|_, values| values.len() == rounds.len());
     figures
+        .into_iter()
         .filter_map(|(name, values)| Some((name.into(), Values::of(values.into_iter())?)))
         .collect()
 }
 
-fn derived(round: &Round) -> impl Iterator<Item = (&'static str, f64)> {
-    let one = &round.measurement;
-    let quotient = |of: u64, by: u64| (of > 0 && by > 0).then(|| of as f64 / by as f64);
-    let per_second = |count: u64| Some(quotient(count, one.elapsed_ns)? * 1e9);
-    let summary = summarize(&[&round.samples]);
-    let percentile = |of: fn(&Summary) -> Option<u64>| Some(of(summary.as_ref()?)? as f64);
-    [
-        (CPU_PER_MESSAGE, quotient(one.cpu_ns, one.messages)),
-        (MESSAGES_PER_SECOND, per_second(one.messages)),
-        (BYTES_PER_SECOND, per_second(one.bytes)),
-        (P99, percentile(|all| all.p99)),
-        (P999, percentile(|all| all.p999)),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)))
-}
-
-fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
-    let reference = outcome.reference_of(series)?;
-    Some(Ratio {
-        to: reference.subject.label.clone(),
-        across_waiting: !series.waits_like(reference),
-        values: series.ratios_to(reference)?,
-    })
-}
-
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-    use crate::harness::figures::{IMBALANCE, LOST};
     use crate::harness::rounds::Metric;
-    use crate::harness::rounds::tests::{outcome, series};
+    use crate::harness::rounds::tests::measurement;
+    use crate::harness::turns::tests::rows_of;
 
     #[test]
-    fn fields_that_do_not_apply_are_absent() {
-        let rows = rows(&outcome(Metric::Latency, &[10.0], &[5.0]));
+    fn fields_that_do_not_apply_are_absent_and_the_others_can_be_read_again() {
+        let mut rows = rows_of(Metric::Latency, &[10.0], &[5.0]);
+        rows[1].axes.insert("receivers".into(), 16.into());
         let json = serde_json::to_value(&rows).unwrap();
-        assert_eq!(json[0]["mechanism"], "pipe");
-        assert_eq!(json[0]["placement"], "same-cpu");
-        assert_eq!(
-            (&json[0]["p50"], &json[0]["unit"]),
-            (&10.into(), &"ns".into())
-        );
-        assert_eq!(json[0]["median"], 10.0);
-        assert_eq!(json[0]["figures"]["cpu_ns_per_msg"]["median"], 50.0);
-        for absent in [
-            "ratio",
-            "probe_class",
-            "noisy_rounds",
-            "axes",
-            "skipped",
-            "failed",
+        let read: Vec<Row> = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(read, rows);
+        let [pipe, ours, skipped] = [0, 1, 2].map(|row| &json[row]);
+        for (found, expected) in [
+            (&pipe["mechanism"], Value::from("pipe")),
+            (&pipe["placement"], "same-cpu".into()),
+            (&pipe["p50"], 10.into()),
+            (&pipe["median"], 10.0.into()),
+            (&pipe["figures"]["cpu_ns_per_msg"]["median"], 50.0.into()),
+            (&ours["ratio"]["median"], 0.5.into()),
+            (&ours["axes"]["receivers"], 16.into()),
+            (&skipped["skipped"], "spins".into()),
         ] {
-            assert!(json[0].get(absent).is_none(), "{absent}");
+            assert_eq!(*found, expected);
         }
-        assert_eq!(json[1]["ratio"]["median"], 0.5);
-        assert_eq!(json[2]["skipped"], "spins");
-        assert!(json[2].get("p50").is_none());
-    }
-
-    #[test]
-    fn results_survive_writing_and_reading() {
-        let mut outcome = outcome(Metric::Latency, &[10.0, 11.0], &[5.0, 6.0]);
-        let rounds = outcome.series.iter_mut().flat_map(|one| &mut one.rounds);
-        rounds.for_each(|round| round.class = Some(Class::SharedCache));
-        outcome.series[0]
-            .subject
-            .axes
-            .insert("receivers".into(), 16.into());
-        let results = Results::new(Host::probe(), &[outcome]);
-        assert_eq!(results.rows[0].probe_class, Some(Class::SharedCache));
-        assert_eq!(results.rows[0].number("receivers"), Some(16.0));
-        let path = std::env::temp_dir().join(format!("sluice-rows-{}.json", std::process::id()));
-        results.write(&path).unwrap();
-        let read = Results::read(&path);
-        fs::remove_file(&path).unwrap();
-        assert_eq!(read.unwrap().rows, results.rows);
-    }
-
-    #[test]
-    fn rounds_of_different_classes_have_no_ratio() {
-        let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
-        outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
-        assert!(ratio(&outcome, &outcome.series[1]).unwrap().across_waiting);
-        outcome.series[1].rounds[0].class = Some(Class::Remote);
-        assert_eq!(ratio(&outcome, &outcome.series[1]), None);
-    }
-
-    #[test]
-    fn figures_are_those_of_each_round() {
-        let mut outcome = outcome(Metric::Latency, &[10.0, 20.0], &[5.0]);
-        for (round, (lost, imbalance)) in outcome.series[0]
-            .rounds
-            .iter_mut()
-            .zip([(2.0, 1.5), (1.0, 9.0)])
-        {
-            round.measurement.figures = vec![(LOST, lost), (IMBALANCE, imbalance)];
-            round.samples = std::iter::repeat_n(round.value as u64, 1000).collect();
+        for absent in ["ratio", "probe_class", "axes", "skipped", "failed"] {
+            assert!(pipe.get(absent).is_none(), "{absent}");
         }
-        let row = &rows(&outcome)[0];
-        assert_eq!(row.figure(LOST).map(Values::sum), Some(3.0));
-        assert_eq!(row.figure(P99).unwrap().values, [(0, 10.0), (1, 20.0)]);
-        assert_eq!(
-            (row.median_of(IMBALANCE), row.figure(P999)),
-            (Some(5.25), None)
-        );
+    }
+
+    #[test]
+    fn percentiles_are_figures_of_a_round_with_enough_samples() {
+        let samples = std::iter::repeat_n(7, 1000).collect();
+        let figures = figures(&measurement(7.0), &samples);
+        assert!(figures.contains(&(P99, 7.0)) && figures.iter().all(|(name, _)| *name != P999));
     }
 
     #[test]
     fn a_verdict_needs_three_common_rounds_if_they_were_measured() {
-        let values = |count: usize| Values::of((0..count).map(|round| (round, 0.5)));
-        let change = |common, rounds, dropped_rounds| {
+        for (common, rounds, dropped_rounds, expected) in [
+            (3, 5, None, Some(Change::Faster)),
+            (2, 5, None, None),
+            (2, 2, Some(3), None),
+            (2, 2, None, Some(Change::Faster)),
+        ] {
+            let values = |count: usize| Values::of((0..count).map(|round| (round, 0.5)));
             let row = Row {
                 unit: Some(Unit::Nanoseconds),
                 value: values(rounds),
@@ -438,11 +392,7 @@ pub mod tests {
                 }),
                 ..Row::default()
             };
-            row.change()
-        };
-        assert_eq!(change(3, 5, None), Some(Change::Faster));
-        assert_eq!(change(2, 5, None), None);
-        assert_eq!(change(2, 2, Some(3)), None);
-        assert_eq!(change(2, 2, None), Some(Change::Faster));
+            assert_eq!(row.change(), expected);
+        }
     }
 }

@@ -8,11 +8,6 @@ use sluice_testkit::spread::Spread;
 
 /// Decimal digits that a sample keeps. Below 2048 ns that is all of them.
 const DIGITS: u8 = 3;
-/// With fewer samples in a round, a percentile is the time of fewer than ten messages.
-const FOR_P90: usize = 100;
-const FOR_P99: usize = 1_000;
-const FOR_P999: usize = 10_000;
-const FOR_P9999: usize = 100_000;
 
 /// Times of one round in nanoseconds.
 #[derive(Clone, Debug)]
@@ -30,11 +25,6 @@ impl Samples {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    fn add(&mut self, other: &Self) {
-        // As in from_iter().
-        let _ = self.0.add(&other.0);
     }
 
     /// The smallest time that at least this share of all samples do not exceed. 0 without samples.
@@ -73,7 +63,11 @@ pub struct Summary {
 
 /// None without samples.
 pub fn summarize(rounds: &[&Samples]) -> Option<Summary> {
-    let all = merged(rounds);
+    let mut all = Samples::empty();
+    for round in rounds {
+        // It grows as it needs to.
+        let _ = all.0.add(&round.0);
+    }
     if all.is_empty() {
         return None;
     }
@@ -83,10 +77,11 @@ pub fn summarize(rounds: &[&Samples]) -> Option<Summary> {
         mean: all.0.mean(),
         sd: all.0.stdev(),
         p50: percentile(rounds, 0.5, 1)?,
-        p90: percentile(rounds, 0.9, FOR_P90),
-        p99: percentile(rounds, 0.99, FOR_P99),
-        p999: percentile(rounds, 0.999, FOR_P999),
-        p9999: percentile(rounds, 0.9999, FOR_P9999),
+        // With fewer samples in a round, it is the time of fewer than ten messages.
+        p90: percentile(rounds, 0.9, 100),
+        p99: percentile(rounds, 0.99, 1_000),
+        p999: percentile(rounds, 0.999, 10_000),
+        p9999: percentile(rounds, 0.9999, 100_000),
         max: all.0.max(),
     })
 }
@@ -97,35 +92,6 @@ fn percentile(rounds: &[&Samples], share: f64, least: usize) -> Option<u64> {
         |round: &&Samples| (round.len() >= least).then(|| round.percentile(share) as f64);
     let values: Option<Vec<f64>> = rounds.iter().map(of_round).collect();
     Some(Spread::of(&values?)?.median.round() as u64)
-}
-
-fn merged(rounds: &[&Samples]) -> Samples {
-    let mut all = Samples::empty();
-    rounds.iter().for_each(|round| all.add(round));
-    all
-}
-
-/// The distribution function in steps for a plot: times with the share of all samples that do not exceed them, with smaller
-/// steps towards the largest. None without samples.
-pub fn distribution_function(rounds: &[&Samples]) -> Option<Vec<(u64, f64)>> {
-    let all = merged(rounds);
-    let n = all.len();
-    if n == 0 {
-        return None;
-    }
-    let mut steps = vec![(all.0.min(), 1.0 / n as f64)];
-    // Each step passes a twentieth of the samples that remain.
-    let mut above = n;
-    while above > 0 {
-        above -= above.div_ceil(20);
-        let share = (n - above) as f64 / n as f64;
-        let step = (all.percentile(share), share);
-        if step.0 == steps[steps.len() - 1].0 {
-            steps.pop();
-        }
-        steps.push(step);
-    }
-    Some(steps)
 }
 
 /// How a value compares with an earlier one, or with that of the reference.
@@ -189,29 +155,10 @@ mod tests {
         let rounds = [[10_u64; 100], [30; 100], [20; 100]].map(Samples::from_iter);
         let summary = summarize(&rounds.each_ref()).unwrap();
         assert_eq!((summary.n, summary.p50, summary.p90), (300, 20, Some(20)));
-        let few = Samples::from_iter(scattered(FOR_P999 - 1));
-        let many = Samples::from_iter(scattered(FOR_P999));
+        let [few, many] = [9_999, 10_000].map(|n| Samples::from_iter(scattered(n)));
         assert_eq!(summarize(&[&many, &few]).unwrap().p999, None);
         let summary = summarize(&[&many, &many]).unwrap();
         assert!(summary.p999.is_some() && summary.p9999.is_none());
-    }
-
-    #[test]
-    fn the_distribution_function_rises_from_the_smallest_to_the_largest() {
-        let times = scattered(20_000);
-        let of = |times: Vec<u64>| distribution_function(&[&Samples::from_iter(times)]);
-        let steps = of(times.clone()).unwrap();
-        assert!(steps.len() < 400, "{} steps", steps.len());
-        for (value, share) in &steps[1..] {
-            let at_most = times.iter().filter(|&sample| sample <= value).count();
-            let exact = at_most as f64 / times.len() as f64;
-            assert!(share - exact <= 0.0 && exact - share < 0.001, "{value}");
-        }
-        let rises = |two: &[(u64, f64)]| two[0].0 < two[1].0 && two[0].1 < two[1].1;
-        assert!(steps.windows(2).all(rises));
-        assert_eq!(steps.last().unwrap().1, 1.0);
-        assert_eq!(of(vec![7, 7, 7]), Some(vec![(7, 1.0)]));
-        assert_eq!(of(Vec::new()), None);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results as a text table.
 
-use sluice_testkit::host::Host;
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
@@ -35,22 +34,17 @@ pub fn text(results: &Results) -> String {
         table.row([shown.to_string()].into_iter().chain(cells));
         last = title;
     }
+    let waking = results.host.waking_ns.map(|cost| {
+        let cost = units::nanoseconds(cost as f64);
+        format!("\nwake-up of a process that sleeps on another processor, p50: {cost}")
+    });
     format!(
         "{}{}\nreading the clock, which each sample contains: {}\n\n{table}{}",
         results.host.line(),
-        wakeup_line(&results.host),
+        waking.unwrap_or_default(),
         units::nanoseconds(results.clock_ns as f64),
         skipped_lines(&results.rows)
     )
-}
-
-fn wakeup_line(host: &Host) -> String {
-    host.waking_ns.map_or_else(String::new, |cost| {
-        format!(
-            "\nwake-up of a process that sleeps on another processor, p50: {}",
-            units::nanoseconds(cost as f64)
-        )
-    })
 }
 
 fn line(row: &Row, rows: &[Row]) -> [String; 11] {
@@ -81,17 +75,18 @@ fn kept(row: &Row) -> String {
 
 /// High percentiles of a latency, or the message rate of a stream.
 fn detail(row: &Row) -> [String; 2] {
+    // A rate of operations is the median itself.
+    let messages = row.median_of(MESSAGES_PER_SECOND);
+    let messages = messages.filter(|_| row.figure(BYTES_PER_SECOND).is_some());
+    let messages = messages.map(units::per_second).unwrap_or_default();
+    let time = |ns: Option<u64>| {
+        ns.map(|ns| units::nanoseconds(ns as f64))
+            .unwrap_or_default()
+    };
     match (row.less_is_better(), row.distribution) {
-        (true, Some(all)) => [all.p90, all.p99]
-            .map(|value| value.map_or_else(String::new, |ns| units::nanoseconds(ns as f64))),
+        (true, Some(all)) => [time(all.p90), time(all.p99)],
         (true, None) => Default::default(),
-        (false, _) => {
-            // A rate of operations is the median itself.
-            let messages = row.median_of(MESSAGES_PER_SECOND);
-            let messages = messages.filter(|_| row.figure(BYTES_PER_SECOND).is_some());
-            let messages = messages.map(units::per_second);
-            [String::new(), messages.unwrap_or_default()]
-        }
+        (false, _) => [String::new(), messages],
     }
 }
 
@@ -112,22 +107,23 @@ fn remark(row: &Row, rows: &[Row]) -> String {
 }
 
 fn calibration(calibration: &Calibration) -> String {
-    let speed = format!(
-        "{} of its own program's speed",
-        units::ratio(calibration.median)
-    );
-    match &calibration.reason {
-        Some(reason) => format!("{speed}: {reason}"),
-        None => speed,
-    }
+    let speed = units::ratio(calibration.median);
+    let reason = calibration
+        .reason
+        .iter()
+        .map(|reason| format!(": {reason}"));
+    format!(
+        "{speed} of its own program's speed{}",
+        reason.collect::<String>()
+    )
 }
 
 /// Faster or slower than the reference, and what the comparison must be read with.
 fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
-    if row.is_reference == Some(true) {
+    if row.is_reference {
         return Some("reference".into());
     }
-    if row.other_class == Some(true) {
+    if row.other_class {
         return Some("not compared: no round of the class of the others".into());
     }
     if let Some(common) = row.few_common_rounds() {
@@ -135,112 +131,81 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
         return Some(format!("not compared: {rounds} of the same class"));
     }
     let change = row.change_name(row.change()?);
-    let across = match row.ratio.as_ref()?.across_waiting {
-        true => ", spin against sleep",
-        false => "",
+    let across_waiting = row.ratio.as_ref()?.across_waiting;
+    let across = if across_waiting {
+        ", spin against sleep"
+    } else {
+        ""
     };
-    let noisy = match row.is_noisy() || row.reference(rows)?.is_noisy() {
-        true => ", noisy",
-        false => "",
-    };
+    let is_noisy = row.is_noisy() || row.reference(rows)?.is_noisy();
+    let noisy = if is_noisy { ", noisy" } else { "" };
     Some(format!("{change}{across}{noisy}"))
 }
 
 /// One line for each reason, with the number of cases.
 fn skipped_lines(rows: &[Row]) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
-    for row in rows {
-        let Some(reason) = &row.skipped else {
-            continue;
-        };
-        let status = match row.failed {
-            Some(true) => "FAILED",
-            _ => "skipped",
-        };
+    for row in rows.iter().filter(|row| row.skipped.is_some()) {
+        let status = if row.failed { "FAILED" } else { "skipped" };
+        let reason = row.skipped.as_deref().unwrap_or_default();
         let text = format!("{status}: {}: {reason}", row.label);
         match reasons.iter_mut().find(|(known, _)| *known == text) {
             Some((_, times)) => *times += 1,
             None => reasons.push((text, 1)),
         }
     }
-    reasons
+    let lines = reasons
         .iter()
-        .map(|(text, times)| format!("{text} ({times} ×)\n"))
-        .collect()
+        .map(|(text, times)| format!("{text} ({times} ×)\n"));
+    lines.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::class::Class;
-    use crate::harness::rounds::tests::{outcome, series};
-    use crate::harness::rounds::{Metric, Outcome};
-    use crate::harness::rows::rows;
+    use crate::harness::rounds::Metric;
+    use crate::harness::turns::tests::rows_of;
     use crate::harness::waiting::Waiting;
-
-    fn verdict_text(row: &Row, rows: &[Row]) -> String {
-        verdict(row, rows).unwrap()
-    }
-
-    /// The verdict of the second series.
-    fn verdict_of(outcome: &Outcome) -> String {
-        let rows = rows(outcome);
-        verdict_text(&rows[1], &rows)
-    }
 
     #[test]
     fn faster_and_slower_require_disjoint_rounds() {
-        let judged =
-            |metric, theirs: &[f64], ours: &[f64]| verdict_of(&outcome(metric, theirs, ours));
-        assert_eq!(
-            judged(Metric::Latency, &[10.0, 12.0], &[5.0, 9.0]),
-            "faster"
-        );
-        assert_eq!(judged(Metric::Rate, &[10.0, 12.0], &[5.0, 9.0]), "slower");
-        assert_eq!(judged(Metric::Rate, &[10.0, 12.0], &[11.0, 9.0]), "tie");
-    }
-
-    #[test]
-    fn a_series_of_another_class_is_not_compared() {
-        let mut outcome = outcome(Metric::Rate, &[10.0], &[5.0]);
-        outcome.class = Some(Class::SharedCache);
-        outcome.series[0].rounds[0].class = Some(Class::SharedCache);
-        outcome.series[1].rounds[0].class = Some(Class::Remote);
-        outcome.series[1].dropped = 2;
-        let verdict = verdict_of(&outcome);
-        assert!(verdict.contains("no round of the class"), "{verdict}");
-        let rows = rows(&outcome);
-        assert_eq!(kept(&rows[1]), "1/3");
-        assert_eq!(verdict_text(&rows[0], &rows), "reference");
+        for (metric, ours, expected) in [
+            (Metric::Latency, [5.0, 9.0], "faster"),
+            (Metric::Rate, [5.0, 9.0], "slower"),
+            (Metric::Rate, [11.0, 9.0], "tie"),
+        ] {
+            let rows = rows_of(metric, &[10.0, 12.0], &ours);
+            assert_eq!(remark(&rows[0], &rows), "reference");
+            assert_eq!(remark(&rows[1], &rows), expected);
+        }
     }
 
     #[test]
     fn what_a_verdict_must_be_read_with_is_beside_it() {
-        let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
-        outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
-        outcome.series[1].rounds[0].noisy = true;
-        outcome.series[1].rounds[0].measurement.figures = vec![(LOST, 3.0), (IMBALANCE, 1.5)];
-        let rows = rows(&outcome);
+        let mut rows = rows_of(Metric::Latency, &[10.0], &[5.0]);
+        let reference = rows[0].clone();
+        let figures = [(LOST, 3.0), (IMBALANCE, 1.5)];
+        let ours = &mut rows[1];
+        ours.waiting = Some(Waiting::Spin);
+        ours.compare_with(&reference);
+        ours.noisy_rounds = Some(1);
+        ours.figures = figures
+            .map(|(name, value)| (name.into(), Values::of([(0, value)].into_iter()).unwrap()))
+            .into();
         let expected = "faster, spin against sleep, noisy, busiest writer 1.50 ×, 3 lost";
         assert_eq!(remark(&rows[1], &rows), expected);
+        rows[1].other_class = true;
+        assert!(remark(&rows[1], &rows).contains("no round of the class"));
     }
 
     #[test]
-    fn a_reason_is_listed_once() {
-        let twice = [0, 1].map(|_| rows(&outcome(Metric::Rate, &[1.0], &[1.0])));
-        assert_eq!(
-            skipped_lines(&twice.concat()),
-            "skipped: cacheline: spins (2 ×)\n"
-        );
-    }
-
-    #[test]
-    fn a_failure_is_distinguished_from_what_is_not_available() {
-        let mut outcome = outcome(Metric::Rate, &[1.0], &[3.0]);
-        outcome.skipped[0].failed = true;
-        assert_eq!(
-            skipped_lines(&rows(&outcome)),
-            "FAILED: cacheline: spins (1 ×)\n"
-        );
+    fn a_reason_is_listed_once_and_a_failure_is_distinguished() {
+        let mut rows = [0, 1]
+            .map(|_| rows_of(Metric::Rate, &[1.0], &[1.0]))
+            .concat();
+        let text = skipped_lines(&rows);
+        assert_eq!(text, "skipped: cacheline: spins (2 ×)\n");
+        rows[2].failed = true;
+        assert!(skipped_lines(&rows).starts_with("FAILED: cacheline: spins (1 ×)\n"));
     }
 }

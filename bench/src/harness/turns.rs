@@ -2,129 +2,72 @@
 //! Each round measures every subject once, in an order that is drawn anew for each round, so that neither a machine that slows
 //! down nor what a subject leaves behind affects one of them more than the others.
 
-use std::ops::Range;
-
-use anyhow::Result;
+use anyhow::{Error, Result};
 use fastrand::Rng;
 use sluice_testkit::interrupt;
 
 use super::class::{self, Class, Probe};
 use super::pinning::Placement;
 use super::progress::Progress;
-use super::rounds::{Case, Metric, Outcome, Round, Series, Skipped, Subject};
+use super::rounds::{Case, Metric, Skipped, Subject};
+use super::rows::{self, Row};
+use super::samples::Samples;
 
-impl Case {
-    fn start(mut self, rounds: usize, progress: &mut Progress) -> Result<Running> {
-        let reference = self.reference_label();
-        let series = self.checked(rounds, progress)?;
-        Ok(Running {
-            case: self,
-            reference,
-            series,
-        })
-    }
+/// The rounds of one subject.
+pub struct Series {
+    /// The number of its case.
+    pub case: usize,
+    pub is_reference: bool,
+    pub subject: Subject,
+    pub rounds: Vec<Round>,
+    /// It is not measured any more.
+    pub failure: Option<Skipped>,
+}
 
-    /// A mechanism that fails its check is not measured.
-    fn checked(&mut self, rounds: usize, progress: &mut Progress) -> Result<Vec<Option<Series>>> {
-        let mut series = Vec::new();
-        for subject in std::mem::take(&mut self.subjects) {
-            interrupt::check()?;
-            let what = format!("{} {}", self.title, subject.label);
-            progress.set_message(&format!("checking {what}"));
-            match subject.job.check() {
-                Ok(()) => series.push(Some(Series {
-                    subject,
-                    rounds: Vec::new(),
-                    dropped: 0,
-                })),
-                Err(error) => {
-                    progress.advance(&what, rounds as u64);
-                    self.drop_subject(subject, &error)?;
-                }
-            }
-        }
-        Ok(series)
-    }
+pub struct Round {
+    pub number: usize,
+    /// The value of the metric.
+    pub value: f64,
+    pub samples: Samples,
+    pub figures: Vec<(&'static str, f64)>,
+    pub class: Option<Class>,
+    /// The distance of the processors kept changing.
+    pub is_noisy: bool,
+}
 
-    /// Drops a subject; the others continue.
-    fn drop_subject(&mut self, subject: Subject, error: &anyhow::Error) -> Result<()> {
+impl Series {
+    /// A failure of one subject; the others continue.
+    fn fail(&mut self, error: &Error) -> Result<()> {
         interrupt::check()?;
-        self.skipped.push(Skipped {
-            mechanism: subject.mechanism,
-            label: subject.label,
+        self.failure = Some(Skipped {
             reason: format!("{error:#}"),
             failed: true,
+            label: self.subject.label.clone(),
+            ..Skipped::unavailable(self.subject.mechanism, "")
         });
         Ok(())
     }
-}
 
-/// A case that is being measured.
-struct Running {
-    case: Case,
-    reference: Option<String>,
-    /// None: it has failed.
-    series: Vec<Option<Series>>,
-}
-
-impl Running {
-    fn series(&self) -> impl Iterator<Item = &Series> {
-        self.series.iter().flatten()
-    }
-
-    /// The turn of one subject in the first one of these rounds. A failure drops it from all of them.
-    fn take_turn(
+    fn measure_round(
         &mut self,
-        subject: usize,
-        rounds: Range<usize>,
+        number: usize,
+        metric: Metric,
         probe: Probe,
         now: &mut Option<Class>,
-        progress: &mut Progress,
     ) -> Result<()> {
-        let Some(mut one) = self.series[subject].take() else {
-            return Ok(());
-        };
-        let what = format!("{} {}", self.case.title, one.subject.label);
-        progress.set_message(&what);
-        match one.measure_round(rounds.start, self.case.metric, probe, now) {
-            Ok(()) => {
-                progress.advance(&what, 1);
-                self.series[subject] = Some(one);
-                Ok(())
-            }
-            Err(error) => {
-                progress.advance(&what, rounds.len() as u64);
-                self.case.drop_subject(one.subject, &error)
-            }
-        }
-    }
-
-    /// Prefers rounds of this class.
-    fn outcome(self, class: Option<Class>) -> Outcome {
-        let case = self.case;
-        let mut series: Vec<_> = self.series.into_iter().flatten().collect();
-        series.iter_mut().for_each(|one| one.keep_class(class));
-        Outcome {
-            suite: case.suite,
-            title: case.title,
-            size: case.size,
-            placement: case.placement,
-            metric: case.metric,
-            reference: self.reference,
+        let (measurement, class, is_noisy) =
+            class::bracket(probe, now, || self.subject.job.measure())?;
+        let samples = measurement.samples.iter().copied().collect();
+        self.rounds.push(Round {
+            number,
+            value: metric.value(&measurement, &samples)?,
+            figures: rows::figures(&measurement, &samples),
+            samples,
             class,
-            series,
-            skipped: case.skipped,
-        }
+            is_noisy,
+        });
+        Ok(())
     }
-}
-
-/// Case and subject of each turn of a round, which are shuffled for each.
-fn turns(running: &[Running]) -> Vec<(usize, usize)> {
-    let of_case = |(case, one): (usize, &Running)| {
-        let subjects = 0..one.series.len();
-        subjects.map(move |subject| (case, subject))
-    };
-    running.iter().enumerate().flat_map(of_case).collect()
 }
 
 /// The orders of the turns: the same in each run, so that runs can be compared, but others in each suite and case, so that a
@@ -136,14 +79,41 @@ fn orders(first: &Case) -> Rng {
     }))
 }
 
+/// The subjects of the cases. One that fails its check is not measured.
+fn checked(cases: &mut [Case], rounds: usize, progress: &mut Progress) -> Result<Vec<Series>> {
+    let mut all = Vec::new();
+    for (number, case) in cases.iter_mut().enumerate() {
+        let reference = case.reference_label();
+        for subject in std::mem::take(&mut case.subjects) {
+            interrupt::check()?;
+            let what = format!("{} {}", case.title, subject.label);
+            progress.set_message(&format!("checking {what}"));
+            let outcome = subject.job.check();
+            let mut series = Series {
+                case: number,
+                is_reference: reference.as_ref() == Some(&subject.label),
+                subject,
+                rounds: Vec::new(),
+                failure: None,
+            };
+            if let Err(error) = outcome {
+                progress.advance(&what, rounds as u64);
+                series.fail(&error)?;
+            }
+            all.push(series);
+        }
+    }
+    Ok(all)
+}
+
 /// Measures cases of one placement. Each round measures all of them, so that values of different cases can also be compared
 /// within rounds.
 pub fn run_together(
-    cases: Vec<Case>,
+    mut cases: Vec<Case>,
     rounds: usize,
     probe: Probe,
     progress: &mut Progress,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<Row>> {
     let Some(first) = cases.first() else {
         return Ok(Vec::new());
     };
@@ -153,46 +123,44 @@ pub fn run_together(
         (Placement::TwoCpus, _) => probe,
     };
     let mut random = orders(first);
-    let running = cases.into_iter().map(|case| case.start(rounds, progress));
-    let mut running = running.collect::<Result<Vec<_>>>()?;
+    let mut all = checked(&mut cases, rounds, progress)?;
     let mut now = probe()?;
-    let mut turns = turns(&running);
+    let numbers = 0..all.len();
+    let mut turns: Vec<usize> = numbers.filter(|&one| all[one].failure.is_none()).collect();
     for round in 0..rounds {
         random.shuffle(&mut turns);
-        for &(case, subject) in &turns {
-            running[case].take_turn(subject, round..rounds, probe, &mut now, progress)?;
+        for &turn in &turns {
+            let series = &mut all[turn];
+            if series.failure.is_some() {
+                continue;
+            }
+            let case = &cases[series.case];
+            let what = format!("{} {}", case.title, series.subject.label);
+            progress.set_message(&what);
+            match series.measure_round(round, case.metric, probe, &mut now) {
+                Ok(()) => progress.advance(&what, 1),
+                Err(error) => {
+                    progress.advance(&what, (rounds - round) as u64);
+                    series.fail(&error)?;
+                }
+            }
         }
     }
-    let series = running.iter().flat_map(|one| one.series());
-    let rounds = series.flat_map(|one| &one.rounds);
-    let classes: Vec<_> = rounds.filter_map(|round| round.class).collect();
-    let class = class::most_common(classes.into_iter());
-    let outcomes = running.into_iter().map(|one| one.outcome(class));
-    Ok(outcomes.collect())
-}
-
-impl Series {
-    fn measure_round(
-        &mut self,
-        round: usize,
-        metric: Metric,
-        probe: Probe,
-        now: &mut Option<Class>,
-    ) -> Result<()> {
-        let bracketed = class::bracket(probe, now, || self.subject.job.measure())?;
-        self.rounds.push(Round::new(round, metric, bracketed)?);
-        Ok(())
-    }
+    let measured = all.iter().filter(|series| series.failure.is_none());
+    let rounds = measured.flat_map(|series| &series.rounds);
+    let class = class::most_common(rounds.filter_map(|round| round.class));
+    Ok(rows::rows(&cases, &all, class))
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
     use anyhow::Context;
 
     use super::*;
+    use crate::harness::figures::LOST;
     use crate::harness::rounds::tests::measurement;
     use crate::harness::rounds::{Job, Measurement};
     use crate::harness::waiting::Waiting;
@@ -208,7 +176,6 @@ mod tests {
 
     impl Job for Script {
         fn check(&self) -> Result<()> {
-            self.notes.borrow_mut().push("check");
             Ok(())
         }
 
@@ -220,8 +187,9 @@ mod tests {
     }
 
     /// A case of subjects with these values.
-    fn case(notes: &Notes, subjects: &[(&'static str, &[Option<f64>])]) -> Case {
-        let mut case = Case::new("rtt", "test".into(), Placement::SameCpu, Metric::Rate);
+    fn case(notes: &Notes, metric: Metric, subjects: &[(&'static str, &[Option<f64>])]) -> Case {
+        let title = "1 B same-cpu".into();
+        let mut case = Case::new("rtt", title, Placement::SameCpu, metric);
         case.subjects.extend(subjects.iter().map(|&(name, values)| {
             let job = Script {
                 name,
@@ -233,33 +201,30 @@ mod tests {
         case
     }
 
-    /// The outcomes, and the calls after the checks.
-    fn run(notes: Notes, cases: Vec<Case>, rounds: usize) -> (Vec<Outcome>, Vec<&'static str>) {
-        let checks: usize = cases.iter().map(|case| case.subjects.len()).sum();
-        let progress = &mut Progress::new(4);
-        let outcomes = run_together(cases, rounds, &|| Ok(None), progress).unwrap();
-        let mut calls = notes.take();
-        assert!(calls.drain(..checks).all(|call| call == "check"));
-        (outcomes, calls)
+    fn run(cases: Vec<Case>, rounds: usize) -> Vec<Row> {
+        run_together(cases, rounds, &|| Ok(None), &mut Progress::new(4)).unwrap()
     }
 
-    /// Two subjects with these values.
-    fn run_two(rounds: [&[Option<f64>]; 2]) -> (Outcome, Vec<&'static str>) {
-        let notes = Notes::default();
-        let case = case(&notes, &[("a", rounds[0]), ("b", rounds[1])]);
-        let (mut outcomes, calls) = run(notes, vec![case], rounds[0].len());
-        (outcomes.remove(0), calls)
+    /// The rows of pipe(2) and sluice-pipe, both sleeping, and of a skipped mechanism.
+    pub fn rows_of(metric: Metric, theirs: &[f64], ours: &[f64]) -> Vec<Row> {
+        let [theirs, ours] =
+            [theirs, ours].map(|values| -> Vec<_> { values.iter().copied().map(Some).collect() });
+        let both = [("pipe", &theirs[..]), ("sluice-pipe", &ours)];
+        let mut case = case(&Notes::default(), metric, &both);
+        case.skipped = vec![Skipped::unavailable("cacheline", "spins")];
+        run(vec![case], theirs.len())
     }
 
     #[test]
     fn a_round_measures_all_cases_that_run_together_each_time_in_another_order() {
         let notes = Notes::default();
         let values = [Some(1.0); 8];
-        let cases = vec![
-            case(&notes, &["a", "b", "c"].map(|name| (name, &values[..]))),
-            case(&notes, &["d", "e"].map(|name| (name, &values[..]))),
-        ];
-        let (outcomes, calls) = run(notes, cases, 8);
+        let of = |names: &[&'static str]| -> Case {
+            let subjects: Vec<_> = names.iter().map(|&name| (name, &values[..])).collect();
+            case(&notes, Metric::Rate, &subjects)
+        };
+        run(vec![of(&["a", "b", "c"]), of(&["d", "e"])], 8);
+        let calls = notes.take();
         let orders: Vec<_> = calls.chunks(5).collect();
         for order in &orders {
             let mut sorted = order.to_vec();
@@ -268,53 +233,77 @@ mod tests {
         }
         assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
         assert!(orders.iter().any(|order| order[0] != "a"), "{orders:?}");
-        assert_eq!(outcomes[1].series[0].rounds[1].number, 1);
-    }
-
-    #[test]
-    fn ratios_are_taken_within_rounds() {
-        let (outcome, _) = run_two([&[Some(2.0), Some(3.0)], &[Some(4.0), Some(9.0)]]);
-        let ratios = outcome.series[1].ratios_to(&outcome.series[0]).unwrap();
-        assert_eq!(ratios.values, [(0, 2.0), (1, 3.0)]);
     }
 
     #[test]
     fn a_subject_that_fails_is_dropped_and_the_others_continue() {
-        let (outcome, calls) = run_two([&[Some(1.0); 3], &[Some(1.0), None, Some(1.0)]]);
-        assert_eq!(calls[4..], ["a"]);
-        assert_eq!(outcome.series.len(), 1);
-        let skip = &outcome.skipped[0];
-        assert!(skip.failed && skip.label == "b" && skip.reason.contains("it broke"));
-    }
-
-    #[test]
-    fn rounds_of_the_rarer_class_are_dropped() {
-        let (outcome, _) = run_two([&[Some(1.0); 3], &[Some(2.0); 3]]);
-        let mut series = outcome.series;
-        let classes = [Class::SharedCache, Class::Remote, Class::Remote];
-        for (round, class) in series[0].rounds.iter_mut().zip(classes) {
-            round.class = Some(class);
-        }
-        series[0].keep_class(Some(Class::SharedCache));
-        assert_eq!((series[0].rounds.len(), series[0].dropped), (1, 2));
-        // Without a round of it, those of another one are kept.
-        series[0].keep_class(Some(Class::SameCore));
-        assert_eq!(series[0].class(), Some(Class::SharedCache));
+        let notes = Notes::default();
+        let values = [("a", &[Some(1.0); 3][..]), ("b", &[Some(1.0), None])];
+        let rows = run(vec![case(&notes, Metric::Rate, &values)], 3);
+        assert_eq!((notes.borrow().len(), rows[0].rounds()), (5, 3));
+        assert!(rows[1].failed && rows[1].label == "b" && rows[1].value.is_none());
+        assert!(rows[1].skipped.as_ref().unwrap().contains("it broke"));
     }
 
     #[test]
     fn the_reference_is_the_first_or_a_named_one_and_none_if_it_fails() {
-        let (outcome, _) = run_two([&[None; 2], &[Some(1.0); 2]]);
-        assert_eq!(outcome.reference.as_deref(), Some("a"));
-        assert!(outcome.reference_of(&outcome.series[0]).is_none());
+        let values: [&[_]; 2] = [&[None; 2], &[Some(4.0); 2]];
+        for (reference, values, expected) in [
+            (None, [values[1], values[1]], [None, Some("a")]),
+            (Some("b"), [values[1], values[1]], [Some("b"), None]),
+            (None, values, [None, None]),
+        ] {
+            let subjects = [("a", values[0]), ("b", values[1])];
+            let case = Case {
+                reference,
+                ..case(&Notes::default(), Metric::Rate, &subjects)
+            };
+            let rows = run(vec![case], 2);
+            let to = |label| {
+                let row = rows.iter().find(|row| row.label == label).unwrap();
+                row.ratio.as_ref().map(|ratio| ratio.to.as_str())
+            };
+            assert_eq!(["a", "b"].map(to), expected);
+        }
+    }
 
-        let notes = Notes::default();
-        let values = [Some(1.0); 2];
-        let mut case = case(&notes, &[("a", &values), ("b", &values)]);
-        case.reference = Some("b");
-        let outcome = run(notes, vec![case], 2).0.remove(0);
-        let reference = outcome.reference_of(&outcome.series[0]).unwrap();
-        assert_eq!(reference.subject.mechanism, "b");
-        assert!(outcome.reference_of(reference).is_none());
+    #[test]
+    fn rounds_of_the_rarer_class_are_dropped_and_different_classes_have_no_ratio() {
+        use Class::{Remote, SharedCache};
+        let subjects = ["pipe", "a", "b"].map(|name| (name, &[][..]));
+        let mut case = case(&Notes::default(), Metric::Latency, &subjects);
+        case.subjects[1].waiting = Waiting::Spin;
+        let classes = [
+            [SharedCache, Remote, SharedCache],
+            [SharedCache, SharedCache, Remote],
+            [Remote; 3],
+        ];
+        let subjects = std::mem::take(&mut case.subjects).into_iter();
+        let series = subjects.zip(classes).map(|(subject, classes)| {
+            let round = |(number, class)| Round {
+                number,
+                value: 1.0,
+                samples: [1].into_iter().collect(),
+                figures: vec![(LOST, number as f64)],
+                class: Some(class),
+                is_noisy: number == 0,
+            };
+            Series {
+                case: 0,
+                is_reference: subject.mechanism == "pipe",
+                subject,
+                rounds: classes.into_iter().enumerate().map(round).collect(),
+                failure: None,
+            }
+        });
+        let series: Vec<Series> = series.collect();
+        let rows = rows::rows(&[case], &series, Some(SharedCache));
+        let kept = rows.iter().map(|row| (row.rounds(), row.dropped_rounds));
+        assert!(kept.eq([(2, Some(1)), (2, Some(1)), (3, None)]));
+        let ratio = rows[1].ratio.as_ref().unwrap();
+        assert!(ratio.across_waiting && ratio.values.values == [(0, 1.0)]);
+        assert!(rows[2].other_class && rows[2].ratio.is_none());
+        assert_eq!(rows[0].figure(LOST).map(|lost| lost.sum()), Some(2.0));
+        assert_eq!(rows[0].noisy_rounds, Some(1));
     }
 }

@@ -5,16 +5,13 @@
 //! idle strategy with the default parameters. The scheduler places the driver and the threads of the clients; the driver
 //! spins only if there is a processor for it.
 
-mod program;
-
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CString, c_void};
 use std::fs;
-use std::hint::spin_loop;
+use std::hint::{black_box, spin_loop};
 use std::io::ErrorKind;
-use std::mem::ManuallyDrop;
-use std::num::NonZeroUsize;
+use std::mem::{ManuallyDrop, forget};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::rc::Rc;
@@ -24,25 +21,20 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use rusteron_media_driver::bindings::{
-    AERON_IDLE_STRATEGY_BACKOFF_MAX_PARK_PERIOD_NS, AERON_IDLE_STRATEGY_BACKOFF_MAX_SPINS,
-    AERON_IDLE_STRATEGY_BACKOFF_MAX_YIELDS, AERON_IDLE_STRATEGY_BACKOFF_MIN_PARK_PERIOD_NS,
-    aeron_idle_strategy_backoff_idle, aeron_idle_strategy_backoff_state_init,
-    aeron_threading_mode_enum,
-};
+use rusteron_media_driver::bindings as c;
 use rusteron_media_driver::{
     AERON_IPC_STREAM, Aeron, AeronCError, AeronContext, AeronDriver, AeronDriverContext,
-    AeronExclusivePublication, AeronImage, AeronOfferError, AeronSubscription, Handlers,
+    AeronExclusivePublication, AeronImage, AeronOfferError, Handlers,
 };
 use sluice_testkit::process::{self, Fork};
+use sluice_testkit::workers::Pair;
 
-use super::link::{MarksEnd, Read, Write, copy};
-use super::temp_paths::{TempPaths, memory_directory};
-use super::third_party::await_peer;
+use super::link::{MarksEnd, Read, Write, await_peer, copy};
+use super::own_program::{Role, Run, own_program};
+use super::temp_paths::{MEMORY, TempPaths};
 use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, bytes_in_flight};
 use crate::harness::server::START_TIMEOUT;
 use crate::harness::waiting::Waiting;
-use program::Samples;
 
 const TERM_LENGTH: usize = 16 << 20;
 /// The maximum, so that messages have few fragments.
@@ -54,37 +46,30 @@ const FRAGMENT_LIMIT: usize = 10;
 /// Longer messages are polled one by one, so that none is copied twice.
 const SHORT: usize = 1024;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Idle {
-    Spin,
-    Backoff,
-}
-
 pub fn mechanisms() -> [Mechanism; 2] {
-    [Idle::Spin, Idle::Backoff].map(mechanism)
+    let backoff = Mechanism {
+        label: "aeron (backoff)".into(),
+        ..mechanism(true)
+    };
+    [mechanism(false), backoff]
 }
 
-fn mechanism(idle: Idle) -> Mechanism {
-    let drivers = Rc::new(Drivers::new());
-    let (label, never_sleeps) = match idle {
-        Idle::Spin => ("aeron (spins)", true),
-        Idle::Backoff => ("aeron (backoff)", false),
-    };
+/// Both sides back off, or they spin.
+fn mechanism(backs_off: bool) -> Mechanism {
+    let drivers = Rc::new(Drivers {
+        paths: TempPaths::in_directory(MEMORY.into()),
+        links: Cell::new(0),
+    });
     Mechanism {
-        own_program: match idle {
-            Idle::Spin => Some(Rc::new(Samples(Rc::clone(&drivers)))),
-            Idle::Backoff => None,
-        },
-        label: label.into(),
+        own_program: (!backs_off).then(|| own_program(&drivers, samples)),
         batching: Some(Batching::OneByOne),
         in_place: true,
-        never_sleeps,
+        never_sleeps: !backs_off,
         own_threads: true,
         unsupported_reason: Box::new(|task| match task.workload {
             Workload::InPlace if task.size > MAX_PAYLOAD => Some(format!(
                 "messages of more than {MAX_PAYLOAD} bytes are copied into several fragments"
             )),
-            Workload::Pairs => Some("each pair would have a driver of its own".into()),
             _ => None,
         }),
         // There are three terms, which three times of one use.
@@ -92,7 +77,7 @@ fn mechanism(idle: Idle) -> Mechanism {
         // The backoff spins before it sleeps, as the default of Sluice's ring does.
         ..Mechanism::new("aeron", Waiting::Spin, move |size| {
             Ok(Link::new(
-                drivers.stream(size, idle)?,
+                drivers.stream(size, backs_off)?,
                 |stream| stream.publishing().map(MarksEnd),
                 Stream::subscribing,
             ))
@@ -108,27 +93,19 @@ struct Drivers {
 }
 
 impl Drivers {
-    fn new() -> Self {
-        Self {
-            paths: TempPaths::in_directory(memory_directory()),
-            links: Cell::new(0),
-        }
-    }
-
     /// Removes what earlier drivers left, which were killed with their processes.
-    fn stream(self: &Rc<Self>, size: usize, idle: Idle) -> Result<Stream> {
+    fn stream(self: &Rc<Self>, size: usize, backs_off: bool) -> Result<Stream> {
         for entry in fs::read_dir(self.paths.directory()?)? {
             let path = entry?.path();
             fs::remove_dir_all(&path)
                 .with_context(|| format!("cannot remove {}", path.display()))?;
         }
-        let number = self.links.get() + 1;
-        self.links.set(number);
+        self.links.set(self.links.get() + 1);
         Ok(Stream {
-            number,
+            number: self.links.get(),
             drivers: Rc::clone(self),
             size,
-            idle,
+            backs_off,
         })
     }
 
@@ -153,7 +130,7 @@ impl Drivers {
             }
             Fork::Parent(driver) => {
                 // It is killed with this process, not with this handle.
-                std::mem::forget(driver);
+                forget(driver);
                 Ok(())
             }
         }
@@ -170,8 +147,10 @@ fn run_driver(directory: &Path) -> Result<()> {
         .context("cannot close inherited files")?;
     let context = AeronDriverContext::new()?;
     context.set_dir(&c_path(directory)?)?;
-    context.set_threading_mode(aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED)?;
-    context.set_shared_idle_strategy(driver_idle_strategy())?;
+    context.set_threading_mode(c::aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED)?;
+    // A spinning driver needs a third processor.
+    let has_third = available_parallelism().is_ok_and(|count| count.get() > 2);
+    context.set_shared_idle_strategy(if has_third { c"spin" } else { c"backoff" })?;
     context.set_ipc_term_buffer_length(TERM_LENGTH)?;
     context.set_ipc_mtu_length(MTU)?;
     context.set_term_buffer_sparse_file(false)?;
@@ -183,23 +162,16 @@ fn run_driver(directory: &Path) -> Result<()> {
     }
 }
 
-/// A spinning driver needs a third processor.
-fn driver_idle_strategy() -> &'static CStr {
-    match available_parallelism().map_or(1, NonZeroUsize::get) > 2 {
-        true => c"spin",
-        false => c"backoff",
-    }
-}
-
 fn c_path(path: &Path) -> Result<CString> {
     Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
 }
 
+/// Nothing of its ends is closed: closing waits for the driver, which may have ended with the peer.
 struct Stream {
     number: i32,
     drivers: Rc<Drivers>,
     size: usize,
-    idle: Idle,
+    backs_off: bool,
 }
 
 impl Stream {
@@ -226,9 +198,9 @@ impl Stream {
             .poll_blocking(START_TIMEOUT)
             .context("cannot add a publication")?;
         await_peer("receiver", || Ok(publication.is_connected().then_some(())))?;
+        forget(client);
         Ok(Publishing {
-            idle: Idling::new(self.idle)?,
-            _client: ManuallyDrop::new(client),
+            idle: Idling::new(self.backs_off)?,
             publication: ManuallyDrop::new(publication),
         })
     }
@@ -241,94 +213,100 @@ impl Stream {
             .poll_blocking(START_TIMEOUT)
             .context("cannot add a subscription")?;
         let image = await_peer("sender", || Ok(subscription.image_at_index(0)))?;
+        forget((client, subscription));
         Ok(Subscribing {
             size: self.size,
-            idle: Idling::new(self.idle)?,
+            idle: Idling::new(self.backs_off)?,
             early: Early::default(),
             ended: false,
-            _open: ManuallyDrop::new((client, subscription)),
             image: ManuallyDrop::new(image),
         })
     }
 }
 
-/// Between two attempts. The state is allocated once for each end and lives as long as the process.
-enum Idling {
-    Spin,
-    Backoff(*mut c_void),
-}
+/// Between two attempts. The state of the backoff is allocated once for each end and lives as long as the process.
+struct Idling(Option<*mut c_void>);
 
 impl Idling {
-    fn new(idle: Idle) -> Result<Self> {
-        if idle == Idle::Spin {
-            return Ok(Self::Spin);
+    fn new(backs_off: bool) -> Result<Self> {
+        if !backs_off {
+            return Ok(Self(None));
         }
         let mut state = null_mut();
         // SAFETY: the library stores a pointer to memory that it allocates.
         let outcome = unsafe {
-            aeron_idle_strategy_backoff_state_init(
+            c::aeron_idle_strategy_backoff_state_init(
                 &raw mut state,
-                AERON_IDLE_STRATEGY_BACKOFF_MAX_SPINS.into(),
-                AERON_IDLE_STRATEGY_BACKOFF_MAX_YIELDS.into(),
-                AERON_IDLE_STRATEGY_BACKOFF_MIN_PARK_PERIOD_NS.into(),
-                AERON_IDLE_STRATEGY_BACKOFF_MAX_PARK_PERIOD_NS.into(),
+                c::AERON_IDLE_STRATEGY_BACKOFF_MAX_SPINS.into(),
+                c::AERON_IDLE_STRATEGY_BACKOFF_MAX_YIELDS.into(),
+                c::AERON_IDLE_STRATEGY_BACKOFF_MIN_PARK_PERIOD_NS.into(),
+                c::AERON_IDLE_STRATEGY_BACKOFF_MAX_PARK_PERIOD_NS.into(),
             )
         };
         ensure!(outcome >= 0, "cannot allocate an idle strategy of Aeron");
-        Ok(Self::Backoff(state))
+        Ok(Self(Some(state)))
     }
 
     /// Waits after an attempt without work; after one with work, the next wait is short again.
     fn after(&self, work: bool) {
-        match self {
-            Self::Spin if work => {}
-            Self::Spin => spin_loop(),
+        match self.0 {
+            None => spin_without(work),
             // SAFETY: the state was initialized for this strategy.
-            Self::Backoff(state) => unsafe {
-                aeron_idle_strategy_backoff_idle(*state, work.into())
-            },
+            Some(state) => unsafe { c::aeron_idle_strategy_backoff_idle(state, work.into()) },
         }
     }
 }
 
-/// Nothing is closed: closing waits for the driver, which may have ended with the peer.
+fn spin_without(work: bool) {
+    if !work {
+        spin_loop();
+    }
+}
+
+/// Repeats an attempt to send until there is space, and tells `idle` after each one whether it was successful.
+fn retry<T>(
+    idle: impl Fn(bool),
+    mut attempt: impl FnMut() -> Result<T, AeronOfferError>,
+) -> Result<T> {
+    loop {
+        match attempt() {
+            Ok(done) => {
+                idle(true);
+                return Ok(done);
+            }
+            Err(error) if error.is_retryable() => idle(false),
+            Err(error) => bail!("cannot send a message: {error}"),
+        }
+    }
+}
+
+/// Writes a message into space that is claimed for it, and commits it.
+fn claim(
+    publication: &AeronExclusivePublication,
+    len: usize,
+    write: impl FnOnce(&mut [u8]),
+) -> Result<Result<i64, AeronCError>, AeronOfferError> {
+    publication.try_claim_owned(len).map(|mut claim| {
+        write(claim.data());
+        claim.commit()
+    })
+}
+
 struct Publishing {
     idle: Idling,
-    _client: ManuallyDrop<Aeron>,
     publication: ManuallyDrop<AeronExclusivePublication>,
-}
-
-impl Publishing {
-    fn retry<T>(
-        &self,
-        mut publish: impl FnMut() -> Result<Result<T, AeronCError>, AeronOfferError>,
-    ) -> Result<()> {
-        loop {
-            match publish() {
-                Ok(committed) => {
-                    committed?;
-                    self.idle.after(true);
-                    return Ok(());
-                }
-                Err(error) if error.is_retryable() => self.idle.after(false),
-                Err(error) => bail!("cannot send a message: {error}"),
-            }
-        }
-    }
 }
 
 impl Sender for Publishing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.retry(|| self.publication.offer(message).map(Ok))
+        let idle = |work| self.idle.after(work);
+        retry(idle, || self.publication.offer(message)).map(drop)
     }
 
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
-        self.retry(|| {
-            self.publication.try_claim_owned(len).map(|mut claim| {
-                write(claim.data());
-                claim.commit()
-            })
-        })
+        let idle = |work| self.idle.after(work);
+        retry(idle, || claim(&self.publication, len, &mut *write))??;
+        Ok(())
     }
 }
 
@@ -366,7 +344,6 @@ struct Subscribing {
     idle: Idling,
     early: Early,
     ended: bool,
-    _open: ManuallyDrop<(Aeron, AeronSubscription)>,
     image: ManuallyDrop<AeronImage>,
 }
 
@@ -431,4 +408,85 @@ impl Receiver for Subscribing {
         }
         failure.map_or(Ok(messages), Err)
     }
+}
+
+/// As the library's own samples: cping and cpong, which offer a message, and poll the image until the reply is back; and the
+/// throughput of an exclusive publication over IPC, whose subscriber counts the fragments that a poll delivers. The driver and
+/// the clients are configured as for the adapter.
+fn samples(drivers: &Rc<Drivers>, run: &Run) -> Result<Pair> {
+    let stream = || drivers.stream(run.size, false);
+    run.start(
+        [stream()?, stream()?],
+        |[forward, backward], role, process| {
+            let payload = vec![0xab; run.size];
+            match role {
+                Role::Requester => {
+                    let (requests, replies) = (forward.publishing()?, backward.subscribing()?);
+                    process.request(|| {
+                        let offer = || requests.publication.offer(&payload);
+                        let position = retry(spin_without, offer)?;
+                        // The replies have the length of the requests, so both streams have the same positions.
+                        while replies.image.position() < position {
+                            let look = |reply: &[u8], _| _ = black_box(reply.first());
+                            if replies.image.poll_fn(look, FRAGMENT_LIMIT)? == 0 {
+                                spin_loop();
+                            }
+                        }
+                        Ok(())
+                    })
+                }
+                Role::Replier => {
+                    let (requests, replies) = (forward.subscribing()?, backward.publishing()?);
+                    let mut rest = 0;
+                    process.reply(|| {
+                        let mut outcome = Ok(());
+                        let count = poll(&requests.image, run.size, &mut rest, |request| {
+                            if outcome.is_ok() {
+                                outcome = echo(&replies.publication, request);
+                            }
+                        })?;
+                        outcome.map(|()| count)
+                    })
+                }
+                Role::Source => {
+                    let messages = forward.publishing()?;
+                    let offer = || messages.publication.offer(&payload);
+                    process.send(|| retry(spin_without, offer).map(drop))
+                }
+                Role::Sink => {
+                    let messages = forward.subscribing()?;
+                    let mut rest = 0;
+                    process.receive(|| poll(&messages.image, run.size, &mut rest, |_| {}))
+                }
+            }
+        },
+    )
+}
+
+/// Replies in place, as cpong does.
+fn echo(publication: &AeronExclusivePublication, request: &[u8]) -> Result<()> {
+    let write = |space: &mut [u8]| space.copy_from_slice(request);
+    let reply = || claim(publication, request.len(), write);
+    retry(spin_without, reply)??;
+    Ok(())
+}
+
+/// Polls until a fragment arrives, and passes it on with those that arrive meanwhile. Returns the number of messages of this size
+/// that are complete with them; `rest` counts the bytes of one that is not.
+fn poll(
+    image: &AeronImage,
+    size: usize,
+    rest: &mut usize,
+    mut visit: impl FnMut(&[u8]),
+) -> Result<u64> {
+    let mut bytes = *rest;
+    let mut count = |fragment: &[u8], _| {
+        bytes += fragment.len();
+        visit(fragment);
+    };
+    while image.poll_fn(&mut count, FRAGMENT_LIMIT)? == 0 {
+        spin_loop();
+    }
+    *rest = bytes % size;
+    Ok((bytes / size) as u64)
 }

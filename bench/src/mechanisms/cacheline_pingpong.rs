@@ -7,13 +7,12 @@
 //! processors the transfer of a cache line takes longer then.
 
 use std::hint::spin_loop;
-use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::shared::SharedWords;
 
-use super::{Link, Mechanism, Receiver, Sender, Workload};
+use super::{Link, Mechanism, Sender, Workload};
 use crate::harness::waiting::Waiting;
 
 /// The label of the bound of rings whose receiver cannot write to them.
@@ -34,14 +33,16 @@ pub fn mechanism(read_only: bool) -> Mechanism {
                 .then(|| format!("it carries up to {LARGEST} bytes, one message at a time"))
         }),
         ..Mechanism::new("cacheline", Waiting::Spin, move |_| {
-            let receiver = move |last: LastMessage| {
-                if read_only {
-                    last.words.make_read_only()?;
-                }
-                Ok(PollingReceiver(last))
-            };
-            let sender = |last| Ok(WordSender(last));
-            Ok(Link::new(LastMessage::new()?, sender, receiver))
+            Ok(Link::new(
+                SharedWords::new(1 + LARGEST / 8)?,
+                |words| Ok(WordSender { words, count: 0 }),
+                move |words| {
+                    if read_only {
+                        words.make_read_only()?;
+                    }
+                    Ok(polling(words))
+                },
+            ))
         })
     }
 }
@@ -52,29 +53,19 @@ const LARGEST: usize = 64;
 /// The end of the stream.
 const END: u64 = 0x100;
 
-/// In its own page, so that nothing else shares the cache lines: one word, then the bytes of the last message. Bits 9 and up of
-/// the word count the messages; the lowest eight are the byte of a message of one, so that nothing but the word is accessed
-/// for it.
-#[derive(Clone)]
-struct LastMessage {
-    words: Rc<SharedWords>,
+/// The words are in a page of their own, so that nothing else shares the cache lines: one word, then the bytes of the last
+/// message. Bits 9 and up of the word count the messages; the lowest eight are the byte of a message of one, so that nothing but
+/// the word is accessed for it.
+struct WordSender {
+    words: SharedWords,
     count: u64,
 }
 
-impl LastMessage {
-    fn new() -> Result<Self> {
-        let words = Rc::new(SharedWords::new(1 + LARGEST / 8)?);
-        Ok(Self { words, count: 0 })
-    }
-}
-
-struct WordSender(LastMessage);
-
 impl WordSender {
     fn put(&mut self, content: u64) {
-        self.0.count += 1;
-        let word = self.0.count << 9 | content;
-        self.0.words.words()[0].store(word, Ordering::Release);
+        self.count += 1;
+        let word = self.count << 9 | content;
+        self.words.words()[0].store(word, Ordering::Release);
     }
 }
 
@@ -86,7 +77,7 @@ impl Sender for WordSender {
             self.put((*byte).into());
             return Ok(());
         }
-        for (word, bytes) in self.0.words.words()[1..].iter().zip(message.chunks(8)) {
+        for (word, bytes) in self.words.words()[1..].iter().zip(message.chunks(8)) {
             let all = bytes.try_into().unwrap_or_else(|_| {
                 let mut padded = [0; 8];
                 padded[..bytes.len()].copy_from_slice(bytes);
@@ -105,14 +96,13 @@ impl Drop for WordSender {
     }
 }
 
-struct PollingReceiver(LastMessage);
-
-impl Receiver for PollingReceiver {
-    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        let words = self.0.words.words();
+fn polling(words: SharedWords) -> impl FnMut(&mut [u8]) -> Result<usize> {
+    let mut count = 0;
+    move |message| {
+        let words = words.words();
         let content = loop {
             let word = words[0].load(Ordering::Acquire);
-            if word >> 9 != self.0.count {
+            if word >> 9 != count {
                 break word;
             }
             spin_loop();
@@ -120,7 +110,7 @@ impl Receiver for PollingReceiver {
         if content & END == END {
             return Ok(0);
         }
-        self.0.count = content >> 9;
+        count = content >> 9;
         if let [byte] = message {
             *byte = content as u8;
             return Ok(1);
@@ -133,28 +123,5 @@ impl Receiver for PollingReceiver {
             }
         }
         Ok(message.len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_of_any_size_arrives_once_and_then_the_end() {
-        for size in [1, 7, 8, 64] {
-            // Shared within one process here.
-            let last = LastMessage::new().unwrap();
-            let (mut sender, mut receiver) = (WordSender(last.clone()), PollingReceiver(last));
-            let sent: Vec<u8> = (0..size).map(|number| 0xff - number).collect();
-            let mut received = vec![0; sent.len()];
-            sender.send(&sent).unwrap();
-            assert_eq!(receiver.receive(&mut received).unwrap(), sent.len());
-            assert_eq!(received, sent);
-            assert!(sender.send(&[0; LARGEST + 1]).is_err());
-            drop(sender);
-            assert_eq!(receiver.receive(&mut received).unwrap(), 0);
-            assert_eq!(receiver.receive(&mut received).unwrap(), 0);
-        }
     }
 }

@@ -6,12 +6,10 @@
 //! With events, as in its examples, the publisher notifies the subscriber after each sample, and a subscriber that finds
 //! none waits for a notification.
 
-mod program;
-
+use std::ffi::OsStr;
 use std::fs;
-use std::hint::spin_loop;
+use std::hint::{black_box, spin_loop};
 use std::mem::MaybeUninit;
-use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::slice;
 
@@ -27,48 +25,40 @@ use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::port_factory::event;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 use sluice_testkit::shared::SharedWords;
+use sluice_testkit::workers::Pair;
 
-use super::link::{MarksEnd, Read, Write};
-use super::temp_paths::{TempPaths, memory_directory};
-use super::third_party::await_peer;
+use super::link::{MarksEnd, Read, Write, await_peer};
+use super::own_program::{Role, Run, own_program};
+use super::temp_paths::{MEMORY, TempPaths};
 use super::{Batching, Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
-use program::PublishSubscribe;
 
 /// The total size of samples in flight, within limits on their number.
 const CAPACITY: usize = 4 << 20;
 const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Polling,
-    Events,
-}
-
+/// The subscriber polls, or waits for events.
 pub fn mechanisms() -> [Mechanism; 2] {
-    [Mode::Polling, Mode::Events].map(mechanism)
+    let events = Mechanism {
+        label: "iceoryx2 (events)".into(),
+        ..mechanism(Waiting::Sleep)
+    };
+    [mechanism(Waiting::Spin), events]
 }
 
-fn mechanism(mode: Mode) -> Mechanism {
+fn mechanism(waiting: Waiting) -> Mechanism {
     let files = Rc::new(Files(TempPaths::in_directory(std::env::temp_dir())));
-    let (waiting, label) = match mode {
-        Mode::Polling => (Waiting::Spin, "iceoryx2 (spins)"),
-        Mode::Events => (Waiting::Sleep, "iceoryx2 (events)"),
-    };
+    let polls = waiting == Waiting::Spin;
     Mechanism {
-        own_program: match mode {
-            Mode::Polling => Some(Rc::new(PublishSubscribe(Rc::clone(&files)))),
-            Mode::Events => None,
-        },
-        label: label.into(),
+        own_program: polls.then(|| own_program(&files, publish_subscribe)),
         batching: Some(Batching::OneByOne),
         in_flight: Box::new(buffered_samples),
         in_place: true,
-        never_sleeps: mode == Mode::Polling,
+        never_sleeps: polls,
         ..Mechanism::new("iceoryx2", waiting, move |size| {
             Ok(Link::new(
-                files.topic(size, mode)?,
+                files.topic(size, waiting)?,
                 |topic| topic.publishing().map(MarksEnd),
                 Topic::subscribing,
             ))
@@ -86,19 +76,32 @@ struct Files(TempPaths);
 
 impl Files {
     /// A service of its own.
-    fn topic(&self, size: usize, mode: Mode) -> Result<Topic> {
+    fn topic(&self, size: usize, waiting: Waiting) -> Result<Topic> {
+        let root = self.0.directory()?;
+        let unusable = |error| anyhow!("iceoryx2 cannot use {}: {error:?}", root.display());
+        let path = Path::new(root.as_os_str().as_encoded_bytes()).map_err(unusable)?;
+        let mut config = Config::default();
+        config.global.set_root_path(&path);
+        config.global.prefix = FileName::new(self.prefix()?.as_bytes()).map_err(unusable)?;
         Ok(Topic {
-            config: config(self.0.directory()?)?,
+            config,
             service: self.0.next_path()?.display().to_string(),
             size,
-            mode,
+            waiting,
             connected: SharedWords::new(1)?,
         })
     }
 
+    /// Of its files in the memory directory, which all users share.
+    fn prefix(&self) -> Result<String> {
+        let name = self.0.directory()?.file_name().and_then(OsStr::to_str);
+        let name = name.context("the root of iceoryx2's files has no name")?;
+        Ok(format!("{name}_"))
+    }
+
     fn remove_from_memory(&self) -> Result<()> {
-        let prefix = prefix(self.0.directory()?)?;
-        for entry in fs::read_dir(memory_directory())? {
+        let prefix = self.prefix()?;
+        for entry in fs::read_dir(MEMORY)? {
             let entry = entry?;
             let name = entry.file_name();
             if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
@@ -113,27 +116,9 @@ impl Drop for Files {
     /// Removes the shared memory of killed processes, which the library would remove only at its next start.
     fn drop(&mut self) {
         if let Err(error) = self.remove_from_memory() {
-            let directory = memory_directory();
-            let directory = directory.display();
-            eprintln!("cannot remove the files of iceoryx2 in {directory}: {error:#}");
+            eprintln!("cannot remove the files of iceoryx2 in {MEMORY}: {error:#}");
         }
     }
-}
-
-/// The prefix of its files in the memory directory, which all users share.
-fn prefix(root: &FilePath) -> Result<String> {
-    let name = root.file_name().and_then(|name| name.to_str());
-    let name = name.context("the root of iceoryx2's files has no name")?;
-    Ok(format!("{name}_"))
-}
-
-fn config(root: &FilePath) -> Result<Config> {
-    let unusable = |error| anyhow!("iceoryx2 cannot use {}: {error:?}", root.display());
-    let mut config = Config::default();
-    let path = Path::new(root.as_os_str().as_encoded_bytes()).map_err(unusable)?;
-    config.global.set_root_path(&path);
-    config.global.prefix = FileName::new(prefix(root)?.as_bytes()).map_err(unusable)?;
-    Ok(config)
 }
 
 type Events = event::PortFactory<ipc::Service>;
@@ -145,7 +130,7 @@ struct Topic {
     config: Config,
     service: String,
     size: usize,
-    mode: Mode,
+    waiting: Waiting,
     /// Whether the receiver has found the sender. One that looks for it only after it has gone gets none of its messages.
     connected: SharedWords,
 }
@@ -157,8 +142,7 @@ impl Topic {
         let node = NodeBuilder::new()
             .config(&self.config)
             .signal_handling_mode(SignalHandlingMode::Disabled)
-            .create::<ipc::Service>()
-            .context("cannot create an iceoryx2 node")?;
+            .create::<ipc::Service>()?;
         let name = ServiceName::new(&self.service)?;
         let service = node
             .service_builder(&name)
@@ -169,19 +153,14 @@ impl Topic {
             .history_size(0)
             .subscriber_max_buffer_size(buffered_samples(self.size))
             .enable_safe_overflow(false)
-            .open_or_create()
-            .context("cannot open an iceoryx2 service")?;
-        let events = match self.mode {
-            Mode::Polling => None,
-            Mode::Events => Some(
-                node.service_builder(&name)
-                    .event()
-                    .max_notifiers(1)
-                    .max_listeners(1)
-                    .max_nodes(2)
-                    .open_or_create()
-                    .context("cannot open an event service of iceoryx2")?,
-            ),
+            .open_or_create()?;
+        let events = match self.waiting {
+            Waiting::Spin => None,
+            Waiting::Sleep => {
+                let events = node.service_builder(&name).event();
+                let events = events.max_notifiers(1).max_listeners(1).max_nodes(2);
+                Some(events.open_or_create()?)
+            }
         };
         Ok((node, service, events))
     }
@@ -195,16 +174,13 @@ impl Topic {
             .max_loaned_samples(2)
             // It yields 10,000 times before it sleeps, longer than the receiver leaves it without space.
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
-            .create()
-            .context("cannot create an iceoryx2 publisher")?;
+            .create()?;
         let notifier = events.map(|events| events.notifier_builder().create());
         let mut publishing = Publishing {
             next: None,
             size: self.size,
             publisher,
-            notifier: notifier
-                .transpose()
-                .context("cannot create an iceoryx2 notifier")?,
+            notifier: notifier.transpose()?,
             _node: node,
         };
         // It shows that the connection is established, so that this is not measured.
@@ -212,27 +188,20 @@ impl Topic {
             let sample = publishing.loan(0)?.write_from_slice(&[]);
             Ok((publishing.publish(sample)? > 0).then_some(()))
         })?;
-        await_peer(
-            "receiver",
-            || Ok((self.connected.get(0) != 0).then_some(())),
-        )?;
+        let is_connected = || self.connected.get(0) != 0;
+        await_peer("receiver", || Ok(is_connected().then_some(())))?;
         Ok(publishing)
     }
 
     fn subscribing(self) -> Result<Subscribing> {
         let (node, service, events) = self.open()?;
         let listener = events.map(|events| events.listener_builder().create());
-        let subscriber = service
-            .subscriber_builder()
-            .create()
-            .context("cannot create an iceoryx2 subscriber")?;
+        let subscriber = service.subscriber_builder().create()?;
         await_peer("sender", || Ok(subscriber.receive()?))?;
         self.connected.set(0, 1);
         Ok(Subscribing {
             subscriber,
-            listener: listener
-                .transpose()
-                .context("cannot create an iceoryx2 listener")?,
+            listener: listener.transpose()?,
             ended: false,
             _node: node,
         })
@@ -269,8 +238,21 @@ impl Publishing {
     fn publish_and_loan(&mut self, sample: Written) -> Result<()> {
         let receivers = self.publish(sample)?;
         ensure!(receivers == 1, "the receiver has ended");
+        self.loan_next()
+    }
+
+    fn loan_next(&mut self) -> Result<()> {
         self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
         Ok(())
+    }
+
+    /// Sends the next sample as it is.
+    fn send_unwritten(&mut self) -> Result<()> {
+        if let Some(sample) = self.next.take() {
+            // SAFETY: bytes of shared memory, which the library has zeroed, and every value is a byte.
+            unsafe { sample.assume_init() }.send()?;
+        }
+        self.loan_next()
     }
 }
 
@@ -303,9 +285,7 @@ impl Subscribing {
     fn wait(&self) -> Result<()> {
         match &self.listener {
             None => spin_loop(),
-            Some(listener) => {
-                listener.blocking_wait(|_| {})?;
-            }
+            Some(listener) => listener.blocking_wait(|_| {}).map(drop)?,
         }
         Ok(())
     }
@@ -332,25 +312,56 @@ impl Receiver for Subscribing {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// As the library's own benchmark of publish and subscribe: loaned samples that are not written, the next one loaned while
+/// the reply is in flight, and subscribers that poll. Streams are as in its examples: a loaned sample is written and
+/// sent, and the subscriber looks at it in place. The services are the adapter's, so no sample is overwritten.
+fn publish_subscribe(files: &Rc<Files>, run: &Run) -> Result<Pair> {
+    let topic = || files.topic(run.size, Waiting::Spin);
+    run.start(
+        [topic()?, topic()?],
+        |[forward, backward], role, process| match role {
+            Role::Requester => {
+                let (mut publishing, replies) = (forward.publishing()?, backward.subscribing()?);
+                publishing.loan_next()?;
+                process.request(|| {
+                    publishing.send_unwritten()?;
+                    poll(&replies)
+                })
+            }
+            Role::Replier => {
+                let (requests, mut publishing) = (forward.subscribing()?, backward.publishing()?);
+                publishing.loan_next()?;
+                process.reply(|| {
+                    poll(&requests)?;
+                    publishing.send_unwritten()?;
+                    Ok(1)
+                })
+            }
+            Role::Source => {
+                let payload = vec![0xab; run.size];
+                let publishing = forward.publishing()?;
+                process.send(|| {
+                    let sample = publishing.publisher.loan_slice_uninit(run.size)?;
+                    sample.write_from_slice(&payload).send()?;
+                    Ok(())
+                })
+            }
+            Role::Sink => {
+                let messages = forward.subscribing()?;
+                process.receive(|| {
+                    loop {
+                        if let Some(sample) = messages.subscriber.receive()? {
+                            black_box(sample.payload().first());
+                            return Ok(1);
+                        }
+                    }
+                })
+            }
+        },
+    )
+}
 
-    #[test]
-    fn files_of_killed_processes_are_removed() {
-        let files = Files(TempPaths::in_directory(std::env::temp_dir()));
-        let root = files.0.directory().unwrap().to_owned();
-        let prefix = prefix(&root).unwrap();
-        let left = || {
-            let entries = fs::read_dir(memory_directory()).unwrap();
-            let names = entries.map(|entry| entry.unwrap().file_name());
-            let ours = names.filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
-            ours.count()
-        };
-        std::mem::forget(files.topic(8, Mode::Polling).unwrap().open().unwrap());
-        assert!(left() > 0);
-        drop(files);
-        assert_eq!(left(), 0);
-        assert!(!root.exists());
-    }
+fn poll(subscribing: &Subscribing) -> Result<()> {
+    while subscribing.subscriber.receive()?.is_none() {}
+    Ok(())
 }

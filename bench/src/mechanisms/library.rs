@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Libraries that are loaded at run time: building does not need them, and without them only their results are missing.
 
-/// Defines a structure with the functions of a library. Their names follow the prefix; their types must be those of its header.
+/// Defines a structure with the functions of a library. Their names follow the prefix; their types must be the types of its header.
 macro_rules! library {
     ($structure:ident, $file:literal, $prefix:literal; $($name:ident($($arguments:tt)*) $(-> $result:ty)?;)*) => {
         pub struct $structure {
@@ -15,7 +15,7 @@ macro_rules! library {
                 // SAFETY: loading runs only the initializers of the library, which have no requirements.
                 let library = unsafe { libloading::Library::new($file) }?;
                 $(
-                    // SAFETY: the types are those of the header.
+                    // SAFETY: the types are the header's.
                     let $name = *unsafe { library.get(concat!($prefix, stringify!($name)).as_bytes()) }?;
                 )*
                 Ok(Self {

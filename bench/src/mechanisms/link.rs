@@ -71,6 +71,13 @@ pub trait Sender {
     }
 }
 
+/// A call is all that most mechanisms need.
+impl<F: FnMut(&[u8]) -> Result<()>> Sender for F {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self(message)
+    }
+}
+
 /// One of the first two functions has to be implemented.
 pub trait Receiver {
     /// Receives a whole message, or the rest of the stream at its end; returns 0 after the end.
@@ -98,6 +105,26 @@ pub trait Receiver {
     /// The underlying file, if there is one.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl<F: FnMut(&mut [u8]) -> Result<usize>> Receiver for F {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        self(message)
+    }
+}
+
+/// Repeats the check until the peer is there.
+#[cfg(any(feature = "aeron", feature = "iceoryx2", feature = "tachyon"))]
+pub fn await_peer<T>(peer: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = sluice_testkit::time::Deadline::after(crate::harness::server::START_TIMEOUT);
+    loop {
+        if let Some(found) = check()? {
+            return Ok(found);
+        }
+        ensure!(!deadline.passed(), "the {peer} did not connect in time");
+        // Not a sleep, because the time is measured.
+        std::thread::yield_now();
     }
 }
 

@@ -32,8 +32,6 @@ pub enum Workload {
     Connections,
     /// A message over each of many channels, all of which stay open.
     Many,
-    /// Streams of several pairs at the same time.
-    Pairs,
     /// Unmodified programs read and write it as a file.
     File,
 }
@@ -75,10 +73,10 @@ pub struct Mechanism {
     /// one.
     pub shared_links: Option<Links>,
     /// The program of a library with which this adapter is compared.
-    pub own_program: Option<Rc<dyn OwnProgram>>,
+    pub own_program: Option<OwnProgram>,
 }
 
-/// Mechanisms whose places are used again have no more, and no smaller overhead, unless they say so; those of bytes have less.
+/// Mechanisms whose places are used again have no more, and no smaller overhead, unless they say so; mechanisms of bytes have less.
 const LARGEST_CAPACITY: usize = 1 << 20;
 const SMALLEST_OVERHEAD: usize = 64;
 

@@ -30,10 +30,14 @@ const SLEEP: Duration = Duration::from_millis(1);
 
 pub fn mechanism() -> Mechanism {
     Mechanism::new("mmap", Waiting::Spin, |_| {
+        let file = memory_file(LENGTH.get())?;
+        // Written once, so that a full tmpfs is an error here and not a SIGBUS later.
+        let written = file.write_all_at(&[0; LENGTH.get()], 0);
+        written.context("cannot fill a file in memory")?;
         Ok(Link::new(
-            new_ring()?,
-            |memory| Ok(RingSender(Side::new(memory, SENDER))),
-            |memory| Ok(RingReceiver(Side::new(memory, RECEIVER))),
+            SharedMemory::of_file(&file, 0, LENGTH)?,
+            |memory| Ok(Side::<SENDER>::new(memory)),
+            |memory| Ok(Side::<RECEIVER>::new(memory)),
         ))
     })
 }
@@ -58,33 +62,19 @@ struct Position {
 
 const LENGTH: NonZeroUsize = NonZeroUsize::new(size_of::<Ring>()).expect("a ring is not empty");
 
-fn new_ring() -> Result<SharedMemory> {
-    let file = memory_file(LENGTH.get())?;
-    // Written once, so that a full tmpfs is an error here and not a SIGBUS later.
-    let written = file.write_all_at(&[0; LENGTH.get()], 0);
-    written.context("cannot fill a file in memory")?;
-    SharedMemory::of_file(&file, 0, LENGTH)
-}
-
 /// One of the two sides of a ring.
-struct Side {
+struct Side<const NUMBER: usize> {
     memory: SharedMemory,
-    number: usize,
     /// The count of this side, which no other process advances.
     own: usize,
     /// The cached count of the peer, which avoids accesses to its cache line.
     other: usize,
 }
 
-impl Side {
-    fn new(memory: SharedMemory, number: usize) -> Self {
+impl<const NUMBER: usize> Side<NUMBER> {
+    fn new(memory: SharedMemory) -> Self {
         let (own, other) = (0, 0);
-        Self {
-            memory,
-            number,
-            own,
-            other,
-        }
+        Self { memory, own, other }
     }
 
     fn ring(&self) -> &Ring {
@@ -123,69 +113,63 @@ impl Side {
     }
 
     fn peer(&self) -> &Position {
-        &self.ring().positions[1 - self.number]
+        &self.ring().positions[1 - NUMBER]
     }
 
     fn advance(&mut self, len: usize) {
         self.own += len;
-        let position = &self.ring().positions[self.number];
+        let position = &self.ring().positions[NUMBER];
         position.count.store(self.own, Ordering::Release);
     }
 }
 
-impl Drop for Side {
+impl<const NUMBER: usize> Drop for Side<NUMBER> {
     fn drop(&mut self) {
-        let position = &self.ring().positions[self.number];
+        let position = &self.ring().positions[NUMBER];
         position.ended.store(true, Ordering::Release);
     }
 }
 
-struct RingSender(Side);
-
-impl Sender for RingSender {
+impl Sender for Side<SENDER> {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let side = &mut self.0;
         let mut remaining = message;
         while !remaining.is_empty() {
-            let own = side.own;
-            let has_space = side.wait(|read| own - read < CAPACITY)?;
+            let own = self.own;
+            let has_space = self.wait(|read| own - read < CAPACITY)?;
             ensure!(has_space, "cannot send a message: the receiver has ended");
-            let space = CAPACITY - (own - side.other);
+            let space = CAPACITY - (own - self.other);
             let (now, later) = remaining.split_at(remaining.len().min(space).min(MAX_PIECE));
-            let [mut first, mut second] = side.pieces(now.len());
+            let [mut first, mut second] = self.pieces(now.len());
             let (before, after) = now.split_at(first.len());
             // SAFETY: the receiver has read the old bytes, and does not read new ones before they are published.
             unsafe {
                 first.as_mut().copy_from_slice(before);
                 second.as_mut().copy_from_slice(after);
             }
-            side.advance(now.len());
+            self.advance(now.len());
             remaining = later;
         }
         Ok(())
     }
 }
 
-struct RingReceiver(Side);
-
-impl Receiver for RingReceiver {
+impl Receiver for Side<RECEIVER> {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        let side = &mut self.0;
         let mut filled = 0;
         while filled < message.len() {
-            let own = side.own;
-            if !side.wait(|written| written > own)? {
+            let own = self.own;
+            if !self.wait(|written| written > own)? {
                 break;
             }
-            let available = side.other - own;
+            let available = self.other - own;
             let len = available.min(message.len() - filled).min(MAX_PIECE);
-            for piece in side.pieces(len) {
+            for piece in self.pieces(len) {
                 // SAFETY: the sender has published these bytes, and does not overwrite them before they are released.
                 let bytes = unsafe { piece.as_ref() };
                 message[filled..][..bytes.len()].copy_from_slice(bytes);
                 filled += bytes.len();
             }
-            side.advance(len);
+            self.advance(len);
         }
         Ok(filled)
     }

@@ -11,9 +11,7 @@ mod link;
 mod mechanism;
 mod mmap;
 mod myipc;
-pub mod no_ipc;
 pub mod own_program;
-mod packets;
 pub mod pipe;
 mod posix_mq;
 pub mod registry;
@@ -21,16 +19,12 @@ mod shared_ring;
 mod shm_sem;
 mod sluice_pipe;
 pub mod sluice_ring;
-pub mod sluice_ring_memfd;
 pub mod stream;
 #[cfg(feature = "tachyon")]
 mod tachyon;
 mod tcp;
 pub mod temp_paths;
-#[cfg(any(feature = "aeron", feature = "iceoryx2", feature = "tachyon"))]
-mod third_party;
-pub mod unix_stream;
-mod waits;
+pub mod unix_socket;
 pub mod zeromq;
 pub mod zmq_library;
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program against which the adapter of a library is calibrated: the library's own benchmark, or the smallest program in
 //! its documented style, without the interface that all mechanisms share here. Its two processes have the same processors,
-//! the same clock and the same time as those of the adapter.
+//! the same clock and the same time as the processes of the adapter.
 
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use sluice_testkit::clock;
 use sluice_testkit::shared::SharedWords;
 use sluice_testkit::workers::{Pair, Side, Start};
@@ -18,28 +19,30 @@ const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
 /// The interval of checks whether the peer has finished.
 const INTERVAL: Duration = Duration::from_micros(100);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    RoundTrips { max: usize },
-    Stream,
+/// Starts the two processes of a program. Of round trips, the first one returns the elapsed time, its processor time and all
+/// samples, the second one its processor time. Of a stream, they return the messages, the time of the first one and the
+/// processor time; and the messages, the time of the last one and the processor time.
+pub type OwnProgram = Rc<dyn Fn(&Run) -> Result<Pair>>;
+
+/// A program that is started with what its adapter has.
+pub fn own_program<T: 'static>(
+    shared: &Rc<T>,
+    start: impl Fn(&Rc<T>, &Run) -> Result<Pair> + 'static,
+) -> OwnProgram {
+    let shared = Rc::clone(shared);
+    Rc::new(move |run| start(&shared, run))
 }
 
 /// The conditions of a run.
 pub struct Run<'a> {
     pub size: usize,
-    pub shape: Shape,
+    /// The most round trips; None for a stream.
+    pub round_trips: Option<usize>,
     pub duration: Duration,
     /// The time limit for both processes to be set up.
     pub timeout: Duration,
     /// Moves a process to its processor.
     pub enter: &'a dyn Fn(Side) -> Result<()>,
-}
-
-pub trait OwnProgram {
-    /// Starts its two processes. Of round trips, the first one returns the elapsed time, its processor time and all
-    /// samples, the second one its processor time. Of a stream, they return the messages, the time of the first one
-    /// and the processor time; and the messages, the time of the last one and the processor time.
-    fn start(&self, run: &Run) -> Result<Pair>;
 }
 
 /// Of one of the two processes.
@@ -60,11 +63,11 @@ impl Run<'_> {
     ) -> Result<Pair> {
         let shared = (shared, SharedWords::new(FINISHED + 1)?);
         Pair::start(shared, self.timeout, |side, (shared, progress), start| {
-            let role = match (self.shape, side) {
-                (Shape::RoundTrips { .. }, Side::First) => Role::Requester,
-                (Shape::RoundTrips { .. }, Side::Second) => Role::Replier,
-                (Shape::Stream, Side::First) => Role::Source,
-                (Shape::Stream, Side::Second) => Role::Sink,
+            let role = match (self.round_trips, side) {
+                (Some(_), Side::First) => Role::Requester,
+                (Some(_), Side::Second) => Role::Replier,
+                (None, Side::First) => Role::Source,
+                (None, Side::Second) => Role::Sink,
             };
             let steps = Loop {
                 run: self,
@@ -91,9 +94,7 @@ pub struct Loop<'a> {
 impl Loop<'_> {
     /// `request` sends a request and waits for the reply.
     pub fn request(self, mut request: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {
-        let Shape::RoundTrips { max } = self.run.shape else {
-            bail!("a stream has no requests");
-        };
+        let max = self.run.round_trips.context("a stream has no requests")?;
         (self.run.enter)(Side::First)?;
         self.start.wait()?;
         for _ in 0..WARM_UP {
@@ -110,9 +111,11 @@ impl Loop<'_> {
             samples.push(now - began);
         }
         let used = clock::cpu_ns() - cpu;
-        self.set_total((WARM_UP + samples.len() + 1) as u64);
+        // Before the last message is sent, which therefore needs no mark.
+        self.progress
+            .set(TOTAL, (WARM_UP + samples.len() + 1) as u64);
         request()?;
-        self.finish();
+        self.progress.set(FINISHED, 1);
         Ok([vec![now - begin, used], samples].concat())
     }
 
@@ -148,7 +151,7 @@ impl Loop<'_> {
             messages += per_clock_read;
         }
         messages += 1;
-        self.set_total(messages);
+        self.progress.set(TOTAL, messages);
         put()?;
         let used = clock::cpu_ns() - cpu;
         self.await_peer();
@@ -165,22 +168,13 @@ impl Loop<'_> {
             messages += take()?;
         }
         let (end, used) = (clock::now_ns(), clock::cpu_ns() - cpu);
-        self.finish();
+        self.progress.set(FINISHED, 1);
         Ok(vec![messages, end, used])
-    }
-
-    /// Set before the last message is sent, which therefore needs no mark.
-    fn set_total(&self, messages: u64) {
-        self.progress.set(TOTAL, messages);
     }
 
     fn is_last(&self, messages: u64) -> bool {
         let total = self.progress.get(TOTAL);
         total != 0 && messages >= total
-    }
-
-    fn finish(&self) {
-        self.progress.set(FINISHED, 1);
     }
 
     fn await_peer(&self) {

@@ -2,8 +2,8 @@
 //! pipe(2), the reference, and its variants: with a larger buffer, polled without blocking, and with a name.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -11,7 +11,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{mkfifo, pipe2};
 
 use super::mechanism::failure;
-use super::temp_paths::{Directory, memory_directory};
+use super::stream::Ends;
+use super::temp_paths::{Directory, MEMORY};
 use super::{Batching, Link, Mechanism, stream};
 
 /// Instead of 64 KiB: the largest for a process without privileges.
@@ -47,15 +48,15 @@ pub fn fifo() -> Mechanism {
 /// Links that share one pipe.
 fn shared_links(users: usize) -> Result<Vec<Link>> {
     let (receiver, sender) = pipe()?;
-    let link = |_| Ok(stream::link(receiver.try_clone()?, sender.try_clone()?));
+    let link = |_| Ok(stream::link((receiver.try_clone()?, sender.try_clone()?)));
     (0..users).map(link).collect()
 }
 
-pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+pub fn pipe() -> Result<Ends> {
     pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")
 }
 
-fn large_pipe() -> Result<(OwnedFd, OwnedFd)> {
+fn large_pipe() -> Result<Ends> {
     let ends = pipe()?;
     let resize = FcntlArg::F_SETPIPE_SZ(LARGE.try_into()?);
     fcntl(&ends.1, resize).with_context(|| {
@@ -66,8 +67,8 @@ fn large_pipe() -> Result<(OwnedFd, OwnedFd)> {
 
 /// The name, which is only needed for open(), is removed at once. It is in a directory of this user, so that no other user can
 /// open the FIFO.
-fn named_pipe() -> Result<(File, File)> {
-    let directory = Directory::new(&memory_directory())?;
+fn named_pipe() -> Result<Ends> {
+    let directory = Directory::new(Path::new(MEMORY))?;
     let path = directory.0.join("fifo");
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
     // A blocking open would wait for the other end, which only this process can open.
@@ -76,5 +77,5 @@ fn named_pipe() -> Result<(File, File)> {
     let receiver = options.open(&path)?;
     let sender = File::options().write(true).open(&path)?;
     fcntl(&receiver, FcntlArg::F_SETFL(OFlag::empty()))?;
-    Ok((receiver, sender))
+    Ok((receiver.into(), sender.into()))
 }

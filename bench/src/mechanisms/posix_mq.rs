@@ -8,8 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, anyhow, ensure};
-use nix::errno::Errno;
+use anyhow::{Context, Result, ensure};
 use nix::mqueue::{
     MQ_OFlag, MqAttr, MqdT, mq_attr_member_t, mq_close, mq_open, mq_receive, mq_send, mq_unlink,
 };
@@ -94,34 +93,16 @@ impl Queue {
         let attributes = MqAttr::new(0, number(depth)?, number(size)?, 0);
         let flags = MQ_OFlag::O_CREAT | MQ_OFlag::O_EXCL | MQ_OFlag::O_RDWR;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let queue = mq_open(name.as_str(), flags, mode, Some(&attributes))
-            .map_err(|errno| open_error(errno, depth, size))?;
+        let queue = mq_open(name.as_str(), flags, mode, Some(&attributes)).with_context(|| {
+            format!(
+                "cannot create a queue of {depth} messages of {size} bytes; it needs CAP_SYS_RESOURCE, or \
+                 'sysctl {MAX_MESSAGES}={depth} {MAX_BYTES}={size}' and more bytes by 'ulimit -q'"
+            )
+        })?;
         let queue = Self(queue);
         mq_unlink(name.as_str()).context("cannot remove the name of a message queue")?;
         Ok(queue)
     }
-}
-
-fn open_error(errno: Errno, depth: usize, size: usize) -> anyhow::Error {
-    let advice = match errno {
-        Errno::EMFILE => "; raise the limit of bytes in queues with 'ulimit -q'".into(),
-        Errno::ENOSPC => "; raise the limit of queues with 'sysctl fs.mqueue.queues_max'".into(),
-        Errno::EINVAL => too_low(depth, size),
-        _ => String::new(),
-    };
-    anyhow!(errno).context(format!(
-        "cannot create a queue of {depth} messages of {size} bytes{advice}"
-    ))
-}
-
-/// Names the limits that are too low.
-fn too_low(depth: usize, size: usize) -> String {
-    let needed = [(MAX_MESSAGES, depth), (MAX_BYTES, size)].into_iter();
-    let exceeded = needed
-        .filter(|&(name, needed)| limit(name).is_ok_and(|most| most < needed))
-        .map(|(name, needed)| format!(" {name}={needed}"));
-    let exceeded: String = exceeded.collect();
-    format!("; it needs CAP_SYS_RESOURCE, or 'sysctl{exceeded}'")
 }
 
 impl Drop for Queue {
@@ -141,32 +122,5 @@ impl Sender for Queue {
 impl Receiver for Queue {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         mq_receive(&self.0, message, &mut 0).context("cannot receive a message")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::mqueue::mq_getattr;
-
-    use super::*;
-
-    #[test]
-    fn a_deep_queue_is_deeper_or_says_what_to_raise() {
-        let limit = || getrlimit(Resource::RLIMIT_MSGQUEUE).unwrap();
-        let before = limit();
-        match deep_queue(1024) {
-            Ok(queue) => assert_eq!(mq_getattr(&queue.0).unwrap().maxmsg(), 1024),
-            Err(error) => assert!(format!("{error:#}").contains("sysctl"), "{error:#}"),
-        }
-        assert_eq!(limit(), before);
-    }
-
-    #[test]
-    fn the_limits_of_queues_are_named() {
-        let invalid = format!("{:#}", open_error(Errno::EINVAL, usize::MAX, 1));
-        assert!(invalid.contains("sysctl fs.mqueue.msg_max="), "{invalid}");
-        assert!(!invalid.contains("msgsize_max"), "{invalid}");
-        let too_much = format!("{:#}", open_error(Errno::EMFILE, 10, 100_000));
-        assert!(too_much.contains("ulimit -q"), "{too_much}");
     }
 }

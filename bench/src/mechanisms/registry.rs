@@ -34,26 +34,26 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
         device_ring(Variant::Default),
         device_ring(Variant::NeverSpins),
         device_ring(Variant::AlwaysSpins),
-        Ok(sluice_ring_memfd::mechanism(Variant::Default)),
-        Ok(sluice_ring_memfd::mechanism(Variant::NeverSpins)),
-        Ok(sluice_ring_memfd::mechanism(Variant::AlwaysSpins)),
+        Ok(sluice_ring::over_memfd(Variant::Default)),
+        Ok(sluice_ring::over_memfd(Variant::NeverSpins)),
+        Ok(sluice_ring::over_memfd(Variant::AlwaysSpins)),
         Ok(pipe::large()),
         Ok(pipe::nonblocking()),
         Ok(pipe::fifo()),
-        Ok(unix_stream::mechanism()),
-        Ok(unix_stream::with_large_buffer()),
-        Ok(unix_stream::nonblocking()),
-        Ok(packets::seqpacket()),
-        Ok(packets::dgram()),
+        Ok(unix_socket::streaming()),
+        Ok(unix_socket::with_large_buffer()),
+        Ok(unix_socket::nonblocking()),
+        Ok(unix_socket::seqpacket()),
+        Ok(unix_socket::dgram()),
         Ok(tcp::mechanism()),
         Ok(tcp::coalescing()),
         Ok(posix_mq::mechanism()),
         Ok(posix_mq::deep()),
         Ok(mmap::mechanism()),
-        Ok(waits::eventfd_shm()),
-        Ok(waits::futex_shm()),
+        Ok(shared_ring::eventfd_shm()),
+        Ok(shared_ring::futex_shm()),
         Ok(shm_sem::mechanism()),
-        Ok(waits::shm_spin()),
+        Ok(shared_ring::shm_spin()),
         Ok(zeromq::mechanism()),
         Ok(cacheline_pingpong::mechanism(false)),
     ]
@@ -61,31 +61,25 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
 
 /// Third-party ring libraries, each spinning and in its ways of sleeping, or the reason why one is not available. Each has
 /// dependencies that are not always available, so they are measured only on request.
-#[allow(
-    clippy::vec_init_then_push,
-    reason = "what is pushed depends on the features"
-)]
 fn third_party() -> Vec<Result<Mechanism, Skipped>> {
     let mut all = Vec::new();
     #[cfg(feature = "iceoryx2")]
     all.extend(iceoryx2::mechanisms().map(Ok));
-    #[cfg(not(feature = "iceoryx2"))]
-    all.push(not_built_in("iceoryx2"));
     #[cfg(feature = "tachyon")]
     all.extend(tachyon::mechanisms().map(Ok));
-    #[cfg(not(feature = "tachyon"))]
-    all.push(not_built_in("tachyon"));
     #[cfg(feature = "aeron")]
     all.extend(aeron::mechanisms().map(Ok));
-    #[cfg(not(feature = "aeron"))]
-    all.push(not_built_in("aeron"));
-    all
-}
-
-#[cfg(not(all(feature = "iceoryx2", feature = "tachyon", feature = "aeron")))]
-fn not_built_in(name: &'static str) -> Result<Mechanism, Skipped> {
     let reason = "this program was built without it; run 'make bench-peers', which enables it";
-    Err(Skipped::unavailable(name, reason))
+    for (name, is_built_in) in [
+        ("iceoryx2", cfg!(feature = "iceoryx2")),
+        ("tachyon", cfg!(feature = "tachyon")),
+        ("aeron", cfg!(feature = "aeron")),
+    ] {
+        if !is_built_in {
+            all.push(Err(Skipped::unavailable(name, reason)));
+        }
+    }
+    all
 }
 
 impl Registry {
@@ -96,12 +90,11 @@ impl Registry {
     /// Adds third-party ring libraries, and Sluice's ring in unsealed memory, as in those libraries. The lower bound is
     /// measured for both kinds of memory.
     pub fn with_third_party(mut self) -> Self {
-        let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring_memfd::NAME;
-        let after = self.available.iter().rposition(is_ring);
-        let later = self.available.split_off(after.map_or(0, |last| last + 1));
-        let unsealed = sluice_ring_memfd::mechanism(Variant::Unsealed);
-        self.available.push(Rc::new(unsealed));
-        self.available.extend(later);
+        let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring::MEMFD;
+        let last = self.available.iter().rposition(is_ring);
+        let unsealed = Rc::new(sluice_ring::over_memfd(Variant::Unsealed));
+        self.available
+            .insert(last.map_or(0, |last| last + 1), unsealed);
         self.with(vec![Ok(cacheline_pingpong::mechanism(true))])
             .with(third_party())
     }
@@ -154,47 +147,27 @@ impl Registry {
 mod tests {
     use super::*;
 
-    fn registry() -> Registry {
-        Registry::new(&Err(Skipped::unavailable(
-            "sluice-pipe",
-            "not in unit tests",
-        )))
-    }
-
-    fn choose(names: &[&str]) -> Result<Vec<&'static str>, String> {
+    fn choose(registry: Registry, names: &[&str]) -> Result<Vec<&'static str>, String> {
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        registry()
-            .choose(&names, &["of-a-suite"])
-            .map(|registry| registry.names())
+        let chosen = registry.choose(&names, &["of-a-suite"]);
+        chosen.map(|registry| registry.names())
     }
 
     #[test]
-    fn the_reference_is_always_selected() {
-        assert_eq!(choose(&[]).unwrap(), registry().names());
-        assert_eq!(registry().names()[0], "pipe");
-        assert_eq!(choose(&["cacheline"]).unwrap(), ["pipe", "cacheline"]);
-        assert_eq!(choose(&["sluice-pipe"]).unwrap(), ["pipe", "sluice-pipe"]);
-        assert_eq!(choose(&["of-a-suite"]).unwrap(), ["pipe"]);
-        assert_eq!(choose(&["pipe", "unknown"]), Err("unknown".to_string()));
-    }
-
-    #[test]
-    fn third_party_libraries_are_included_only_on_request() {
-        let libraries = ["iceoryx2", "tachyon", "aeron"];
-        let without = registry().names();
-        assert!(libraries.iter().all(|name| !without.contains(name)));
-        let with = registry().with_third_party().names();
-        assert!(libraries.iter().all(|name| with.contains(name)), "{with:?}");
-    }
-
-    #[test]
-    fn the_first_available_rival_is_the_reference() {
-        let count = registry().names().len();
-        let registry = registry().refer_to(&["of-a-suite", "shm-spin", "fifo"]);
-        let all = registry.names();
-        assert_eq!((&all[..2], all.len()), (&["shm-spin", "pipe"][..], count));
-        let ours = ["sluice-ring-memfd".to_string()];
-        let chosen = registry.choose(&ours, &[]).ok().unwrap().names();
-        assert_eq!(chosen, ["shm-spin", "sluice-ring-memfd"]);
+    fn the_first_one_is_the_reference_and_is_always_selected() {
+        let skip = Skipped::unavailable("sluice-pipe", "not in unit tests");
+        let registry = || Registry::new(&Err(skip.clone()));
+        for (chosen, expected) in [
+            ("cacheline", &["pipe", "cacheline"][..]),
+            ("sluice-pipe", &["pipe", "sluice-pipe"]),
+            ("of-a-suite", &["pipe"]),
+        ] {
+            assert_eq!(choose(registry(), &[chosen]).unwrap(), expected);
+        }
+        assert_eq!(choose(registry(), &["unknown"]), Err("unknown".to_string()));
+        let other = registry().refer_to(&["of-a-suite", "shm-spin", "fifo"]);
+        assert_eq!(other.names().len(), registry().names().len());
+        let chosen = choose(other, &["pipe"]).unwrap();
+        assert_eq!(chosen, ["shm-spin", "pipe"]);
     }
 }

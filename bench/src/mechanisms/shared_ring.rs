@@ -1,50 +1,125 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of messages in shared memory for one sender and one receiver; how they wait is a parameter. Each side publishes
-//! its count in its own cache line, and loads the count of the peer only when the cached one shows no space or no message.
+//! A ring of messages in shared memory for one sender and one receiver. Each side publishes its count in its own cache line,
+//! and loads the count of the peer only when the cached one shows no space or no message.
+//!
+//! Its mechanisms differ in how the sides wait. They spin all the time, the latency of user space without regard to
+//! processor time; or they sleep on an empty or full ring, on a futex(2) or an eventfd(2), and wake only a peer that has
+//! announced that it may sleep, as in virtio, and otherwise make no system call.
 
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use sluice_testkit::shared_memory::SharedMemory;
 
 use super::link::ensure_fits;
-use super::{Link, Receiver, Sender};
+use super::{Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
 /// The total size of messages in flight, as the default of Sluice's ring.
 const CAPACITY: usize = 4 << 20;
 const MIN_SLOTS: usize = 4;
 
+/// `wait` creates what one side waits on.
+fn mechanism<W: Wait + 'static>(
+    name: &'static str,
+    waiting: Waiting,
+    wait: impl Fn() -> Result<W> + 'static,
+) -> Mechanism {
+    Mechanism {
+        in_flight: Box::new(slots),
+        never_sleeps: !W::SLEEPS,
+        ..Mechanism::new(name, waiting, move |size| {
+            let ring = Ring::new(size, [wait()?, wait()?])?;
+            let sender = |ring| Ok(End::<W, SENDER>::new(ring));
+            let receiver = |ring| Ok(End::<W, RECEIVER>::new(ring));
+            Ok(Link::new(ring, sender, receiver))
+        })
+    }
+}
+
+pub fn shm_spin() -> Mechanism {
+    mechanism("shm-spin", Waiting::Spin, || Ok(Spin))
+}
+
+pub fn futex_shm() -> Mechanism {
+    mechanism("futex-shm", Waiting::Sleep, || Ok(Futex))
+}
+
+pub fn eventfd_shm() -> Mechanism {
+    mechanism("eventfd-shm", Waiting::Sleep, || {
+        let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC);
+        event.map(Event).context("cannot create an eventfd")
+    })
+}
+
 /// How a process waits for its peer.
-pub trait Wait {
+trait Wait {
     /// False if it spins instead, and the functions below are not called.
     const SLEEPS: bool = true;
 
     /// Sleeps until woken, unless the word is no longer WAITING. Spurious wake-ups are allowed.
-    fn sleep(&self, waiting: &AtomicU32) -> Result<()>;
-
-    /// Wakes the process that found the word WAITING.
-    fn wake(&self, waiting: &AtomicU32) -> Result<()>;
-}
-
-#[derive(Clone)]
-pub struct Spin;
-
-impl Wait for Spin {
-    const SLEEPS: bool = false;
-
     fn sleep(&self, _waiting: &AtomicU32) -> Result<()> {
         Ok(())
     }
 
+    /// Wakes the process that found the word WAITING.
     fn wake(&self, _waiting: &AtomicU32) -> Result<()> {
         Ok(())
     }
 }
 
-pub const WAITING: u32 = 1;
+struct Spin;
+
+impl Wait for Spin {
+    const SLEEPS: bool = false;
+}
+
+struct Futex;
+
+impl Wait for Futex {
+    fn sleep(&self, waiting: &AtomicU32) -> Result<()> {
+        let forever = std::ptr::null::<libc::timespec>();
+        // SAFETY: the kernel reads the word, which outlives the call, and there is no timeout.
+        let returned =
+            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAIT, WAITING, forever) };
+        match Errno::result(returned) {
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot sleep on a futex"),
+        }
+    }
+
+    fn wake(&self, waiting: &AtomicU32) -> Result<()> {
+        let max_woken = 1;
+        // SAFETY: the kernel uses only the address of the word.
+        let returned =
+            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAKE, max_woken) };
+        Errno::result(returned).context("cannot wake a futex")?;
+        Ok(())
+    }
+}
+
+struct Event(EventFd);
+
+/// The count of an eventfd persists until it is read, so a sleep that begins after the wake-up ends at once.
+impl Wait for Event {
+    fn sleep(&self, _waiting: &AtomicU32) -> Result<()> {
+        match self.0.read() {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot read an eventfd"),
+        }
+    }
+
+    fn wake(&self, _waiting: &AtomicU32) -> Result<()> {
+        self.0.write(1).context("cannot write an eventfd")?;
+        Ok(())
+    }
+}
+
+const WAITING: u32 = 1;
 const NOT_WAITING: u32 = 0;
 
 /// The position of one side, for which the other waits. Two cache lines, because processors prefetch lines in pairs.
@@ -105,7 +180,7 @@ fn stride(size: usize) -> usize {
 }
 
 /// The number of slots for messages of this size.
-pub fn slots(size: usize) -> usize {
+fn slots(size: usize) -> usize {
     let fit = CAPACITY / stride(size);
     fit.next_power_of_two().max(MIN_SLOTS)
 }
@@ -114,18 +189,9 @@ pub fn slots(size: usize) -> usize {
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
-/// For messages of this size. The receiver waits in the first way, and the sender in the second one.
-pub fn link<W: Wait + 'static>(size: usize, for_messages: W, for_space: W) -> Result<Link> {
-    let ring = Ring::new(size, [for_messages, for_space])?;
-    let sender = |ring| Ok(End::<W, SENDER>::at(0, ring));
-    let receiver = |ring| Ok(End::<W, RECEIVER>::at(0, ring));
-    Ok(Link::new(ring, sender, receiver))
-}
-
 /// The positions of both sides, and the slots: a length and the bytes each.
-#[derive(Clone)]
 struct Ring<W> {
-    memory: Rc<SharedMemory>,
+    memory: SharedMemory,
     size: usize,
     slots: u32,
     /// How the peer of each side waits.
@@ -142,7 +208,7 @@ impl<W> Ring<W> {
         let len = NonZeroUsize::new(2 * POSITION + slots * stride(size));
         let memory = SharedMemory::anonymous(len.context("a ring is never empty")?)?;
         Ok(Self {
-            memory: Rc::new(memory),
+            memory,
             size,
             slots: slots as u32,
             waits,
@@ -179,8 +245,8 @@ struct End<W: Wait, const SIDE: usize> {
 }
 
 impl<W: Wait, const SIDE: usize> End<W, SIDE> {
-    fn at(count: u32, ring: Ring<W>) -> Self {
-        let (own, peer) = (count, count);
+    fn new(ring: Ring<W>) -> Self {
+        let (own, peer) = (0, 0);
         Self { ring, own, peer }
     }
 
@@ -268,35 +334,5 @@ impl<W: Wait, const SIDE: usize> Drop for End<W, SIDE> {
     fn drop(&mut self) {
         // Earlier messages are still received. If the peer cannot be woken, the harness kills it.
         let _ = self.publish(self.own | ENDED);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_of_all_lengths_arrive_while_the_counts_wrap_around() {
-        let ring = Ring::new(5, [Spin, Spin]).unwrap();
-        let (slots, begin) = (ring.slots, COUNT - ring.slots);
-        let mut sender = End::<_, SENDER>::at(begin, ring.clone());
-        let mut receiver = End::<_, RECEIVER>::at(begin, ring);
-        let mut message = [0; 5];
-        for number in 0..3 * slots {
-            let sent = &number.to_le_bytes()[..1 + number as usize % 4];
-            sender.send(sent).unwrap();
-            assert_eq!(receiver.receive(&mut message).unwrap(), sent.len());
-            assert_eq!(&message[..sent.len()], sent);
-        }
-        assert!(sender.send(b"longer").is_err());
-        drop(receiver);
-        let mut sent = 0;
-        let error = loop {
-            match sender.send(b"") {
-                Ok(()) => sent += 1,
-                Err(error) => break error.to_string(),
-            }
-        };
-        assert_eq!((sent, &*error), (slots, "the receiver has ended"));
     }
 }

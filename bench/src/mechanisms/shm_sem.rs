@@ -13,7 +13,8 @@ use sluice_testkit::shared_memory::SharedMemory;
 use sluice_testkit::units;
 
 use super::link::{MarksEnd, ensure_fits};
-use super::temp_paths::{memory_directory, memory_file};
+use super::mechanism::failure;
+use super::temp_paths::{MEMORY, memory_file};
 use super::{Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
 
@@ -23,7 +24,7 @@ const MOST_RINGS: u64 = 2;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        unsupported_reason: Box::new(|task| too_little_memory(task.size)),
+        unsupported_reason: Box::new(|task| failure(expect_memory(task.size))),
         ..Mechanism::new("shm-sem", Waiting::Sleep, |size| {
             let sender = |buffer| Ok(MarksEnd(buffer));
             Ok(Link::new(Buffer::new(size)?, sender, Ok))
@@ -32,20 +33,16 @@ pub fn mechanism() -> Mechanism {
 }
 
 /// Touching shared memory beyond a full tmpfs raises SIGBUS.
-fn too_little_memory(size: usize) -> Option<String> {
+fn expect_memory(size: usize) -> Result<()> {
     let needed = len(size) as u64 * MOST_RINGS;
-    let directory = memory_directory();
-    let free = match statvfs(&directory) {
-        Ok(status) => status.blocks_available() * status.fragment_size(),
-        Err(error) => return Some(format!("cannot use {}: {error}", directory.display())),
-    };
-    (free < needed).then(|| {
-        format!(
-            "{BUFFER_SIZE} messages of {} need {needed} bytes, but {} has {free}; remount it with a larger size",
-            units::size(size),
-            directory.display()
-        )
-    })
+    let status = statvfs(MEMORY).with_context(|| format!("cannot use {MEMORY}"))?;
+    let free = status.blocks_available() * status.fragment_size();
+    ensure!(
+        free >= needed,
+        "{BUFFER_SIZE} messages of {} need {needed} bytes, but {MEMORY} has {free}; remount it with a larger size",
+        units::size(size)
+    );
+    Ok(())
 }
 
 /// The messages follow. They are `struct { char data[size]; int len; }`.
@@ -77,9 +74,9 @@ fn len(size: usize) -> usize {
 }
 
 impl Semaphore {
-    fn set(&self, value: usize) -> Result<()> {
+    fn set(&self, value: u32) -> Result<()> {
         // SAFETY: nobody uses the semaphore yet, and processes may share it.
-        let set = Errno::result(unsafe { libc::sem_init(self.0.get(), 1, value as u32) });
+        let set = Errno::result(unsafe { libc::sem_init(self.0.get(), 1, value) });
         set.map(drop).context("cannot create a semaphore")
     }
 
@@ -110,7 +107,7 @@ impl Buffer {
         let len = NonZeroUsize::new(len(size)).context("a ring is never empty")?;
         let memory = SharedMemory::of_file(memory_file(len.get())?, 0, len)?;
         let buffer = Self { memory, size };
-        buffer.header().empty.set(BUFFER_SIZE)?;
+        buffer.header().empty.set(BUFFER_SIZE as u32)?;
         buffer.header().full.set(0)?;
         buffer.header().mutex.set(1)?;
         Ok(buffer)
@@ -165,17 +162,5 @@ impl Receiver for Buffer {
         header.mutex.post()?;
         header.empty.post()?;
         Ok(len)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_size_beyond_the_memory_is_unsupported() {
-        let reason = too_little_memory(1 << 40).unwrap();
-        assert!(reason.contains("remount"), "{reason}");
-        assert_eq!(too_little_memory(64), None);
     }
 }

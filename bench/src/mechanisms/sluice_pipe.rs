@@ -36,40 +36,23 @@ pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
 fn link(cgroup: Cgroup, waiting: Waiting) -> Link {
     Link::new(
         cgroup,
-        move |cgroup| {
-            Ok(StreamSender(open(
-                &cgroup,
-                File::options().write(true),
-                waiting,
-            )?))
-        },
-        move |cgroup| {
-            Ok(StreamReceiver(open(
-                &cgroup,
-                File::options().read(true),
-                waiting,
-            )?))
-        },
+        move |cgroup| open(cgroup, File::options().write(true), waiting).map(StreamSender),
+        move |cgroup| open(cgroup, File::options().read(true), waiting).map(StreamReceiver),
     )
 }
 
-fn open(cgroup: &Cgroup, options: &mut OpenOptions, waiting: Waiting) -> Result<File> {
+fn open(cgroup: Cgroup, options: &mut OpenOptions, waiting: Waiting) -> Result<File> {
     cgroup.enter()?;
     let file = options.open(PIPE_NODE).with_context(|| format!(
         "cannot open {PIPE_NODE}; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'"
     ))?;
     if waiting == Waiting::Sleep {
-        disable_spinning(&file)?;
+        let mut setting = Setting::new(0);
+        // SAFETY: the kernel reads and writes one Setting, whose size is in the command.
+        let set = unsafe { libc::ioctl(file.as_raw_fd(), PIPE_SET_SPIN, &raw mut setting) };
+        Errno::result(set).with_context(|| {
+            format!("cannot turn off spinning on {PIPE_NODE}; check the version of the module")
+        })?;
     }
     Ok(file)
-}
-
-fn disable_spinning(file: &File) -> Result<()> {
-    let mut setting = Setting::new(0);
-    // SAFETY: the kernel reads and writes one Setting, whose size is in the command.
-    let returned = unsafe { libc::ioctl(file.as_raw_fd(), PIPE_SET_SPIN, &raw mut setting) };
-    Errno::result(returned).with_context(|| {
-        format!("cannot turn off spinning on {PIPE_NODE}; check the version of the module")
-    })?;
-    Ok(())
 }

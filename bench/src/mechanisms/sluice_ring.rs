@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sluice's ring in a channel of the module, and what it has in common with the ring over memfd: the variants that are
-//! measured separately, and the two ends. All channels have the same name: each link uses its own cgroup, which both
-//! processes enter to open the ring, and may then leave, because an endpoint stays with the ring on which it was opened.
+//! Sluice's ring in a channel of the module, and over memfd, without the module. Its variants are measured separately. All
+//! channels have the same name: each link uses its own cgroup, which both processes enter to open the ring, and may then
+//! leave, because an endpoint stays with the ring on which it was opened.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sluice::ring::{Consumer, Options, Producer, SetupError};
+use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
 use sluice::{Channel, OpenOptions};
 use sluice_testkit::cgroup::{Cgroup, Tree};
 
@@ -15,8 +15,9 @@ use super::link::{Read, Write};
 use super::{Batching, Link, Mechanism, Receiver, Sender, bytes_in_flight};
 use crate::harness::waiting::Waiting;
 
-/// The name of all variants in the results.
+/// The names of all variants in the results.
 pub const NAME: &str = "sluice-ring";
+pub const MEMFD: &str = "sluice-ring-memfd";
 const CHANNEL: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ const CAPACITY: usize = 4 << 20;
 const LARGEST_MESSAGE: usize = CAPACITY / 2 - 8;
 
 impl Variant {
-    pub fn mechanism(
+    fn mechanism(
         self,
         name: &'static str,
         link: impl Fn(usize) -> Result<Link> + 'static,
@@ -57,7 +58,7 @@ impl Variant {
     }
 
     /// The options of both sides for messages of this size: the defaults, but for the capacity if a message does not fit.
-    pub fn options(self, size: usize) -> Options {
+    fn options(self, size: usize) -> Options {
         let options = match size > LARGEST_MESSAGE {
             true => Options::new().capacity((4 * size).next_power_of_two() as u64),
             false => Options::new(),
@@ -93,6 +94,27 @@ fn open<T>(cgroup: &Cgroup, side: impl FnOnce(&OpenOptions) -> Result<T, SetupEr
     side(&channel.options().create(true).persistent(true)).context(
         "cannot open a ring; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'",
     )
+}
+
+pub fn over_memfd(variant: Variant) -> Mechanism {
+    variant.mechanism(MEMFD, move |size| {
+        let unsealed = variant == Variant::Unsealed;
+        let options = variant.options(size).allow_unsealed(unsealed);
+        // SAFETY: both ends use this library, in which only the producer writes.
+        let options = unsafe { options.unsealed(unsealed) };
+        let (sending, receiving) = Socket::pair()?;
+        Ok(Link::new(
+            (options, sending, receiving),
+            |(options, sending, receiving)| {
+                drop(receiving);
+                Ok(options.producer(sending)?)
+            },
+            |(options, sending, receiving)| {
+                drop(sending);
+                Ok(options.consumer(receiving)?)
+            },
+        ))
+    })
 }
 
 impl Sender for Producer {
@@ -139,7 +161,7 @@ impl Receiver for Consumer {
         let Some(record) = self.peek()? else {
             return Ok(0);
         };
-        // SAFETY: the producer's process is that of the benchmark, which does not write to a record after its commit.
+        // SAFETY: the producer's process is one of the benchmark, which does not write to a record after its commit.
         read(unsafe { record.as_slice() })?;
         record.release();
         Ok(1)

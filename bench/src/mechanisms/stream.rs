@@ -5,6 +5,7 @@ use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -12,42 +13,46 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use super::{Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
 
-/// A mechanism whose links consist of a receiving and a sending end.
-pub fn mechanism<R: Into<OwnedFd>, S: Into<OwnedFd>>(
-    name: &'static str,
-    ends: impl Fn() -> Result<(R, S)> + 'static,
-) -> Mechanism {
+/// A receiving and a sending end.
+pub type Ends = (OwnedFd, OwnedFd);
+
+/// A mechanism whose links have these ends.
+pub fn mechanism(name: &'static str, ends: impl Fn() -> Result<Ends> + 'static) -> Mechanism {
     Mechanism {
         is_file: true,
-        ..Mechanism::new(name, Waiting::Sleep, move |_| {
-            let (receiver, sender) = ends()?;
-            Ok(link(receiver, sender))
-        })
+        ..Mechanism::new(name, Waiting::Sleep, move |_| Ok(link(ends()?)))
     }
 }
 
 /// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up. Beside the mechanisms that
 /// spin in shared memory.
-pub fn nonblocking<R: Into<OwnedFd>, S: Into<OwnedFd>>(
-    name: &'static str,
-    ends: impl Fn() -> Result<(R, S)> + 'static,
-) -> Mechanism {
+pub fn nonblocking(name: &'static str, ends: impl Fn() -> Result<Ends> + 'static) -> Mechanism {
     Mechanism {
         never_sleeps: true,
         ..Mechanism::new(name, Waiting::Spin, move |_| {
-            let (receiver, sender) = ends()?;
-            let ends: [OwnedFd; 2] = [receiver.into(), sender.into()];
-            for end in &ends {
+            let ends = ends()?;
+            for end in [&ends.0, &ends.1] {
                 fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
             }
-            let [receiver, sender] = ends;
-            Ok(link(receiver, sender))
+            Ok(link(ends))
         })
     }
 }
 
-pub fn link(receiver: impl Into<OwnedFd>, sender: impl Into<OwnedFd>) -> Link {
-    let ends: (OwnedFd, OwnedFd) = (receiver.into(), sender.into());
+/// No IPC: the sender writes `output` while the receiver reads another, existing file. This is the time that two programs take
+/// themselves, the lower bound of a workload with any mechanism. `output` is truncated for each sender. No side ever waits; the
+/// results are compared with sleeping mechanisms.
+pub fn no_ipc(input: PathBuf, output: PathBuf) -> Mechanism {
+    mechanism("no-pipe", move || {
+        let receiver = File::open(&input);
+        let receiver = receiver.with_context(|| format!("cannot open {}", input.display()))?;
+        let sender = File::create(&output);
+        let sender = sender.with_context(|| format!("cannot open {}", output.display()))?;
+        Ok((receiver.into(), sender.into()))
+    })
+}
+
+pub fn link(ends: Ends) -> Link {
     Link::new(
         ends,
         |(_, sender)| Ok(StreamSender(sender.into())),

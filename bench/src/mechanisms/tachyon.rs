@@ -4,22 +4,19 @@
 //! documentation (hybrid) or at once. Sending into a full ring fails at once in all of them, so the sender never sleeps: it
 //! tries again, and beside a receiver that sleeps it yields before.
 
-mod program;
-
 use std::hint::spin_loop;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread::yield_now;
 
 use anyhow::{Context, Result};
+use sluice_testkit::workers::Pair;
 use tachyon_ipc::{Bus, TachyonError};
 
-use super::link::{MarksEnd, Read, Write, copy};
+use super::link::{MarksEnd, Read, Write, await_peer, copy};
+use super::own_program::{Role, Run, own_program};
 use super::temp_paths::TempPaths;
-use super::third_party::await_peer;
-use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, bytes_in_flight};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, bytes_in_flight};
 use crate::harness::waiting::Waiting;
-use program::BenchIpc;
 
 /// In bytes, as the default of Sluice's ring.
 const CAPACITY: usize = 4 << 20;
@@ -53,13 +50,13 @@ const MODES: [Mode; 4] = [
     Mode { label: "tachyon (futex)", waiting: Waiting::Sleep, spins: 0, capacity: CAPACITY },
 ];
 
+pub fn mechanisms() -> [Mechanism; 4] {
+    MODES.map(mechanism)
+}
+
 /// The capacity of a ring for messages of this size.
 fn least_capacity(size: usize) -> usize {
     ((RELEASE_BATCH + 2) * (size + 2 * HEADER)).next_power_of_two()
-}
-
-pub fn mechanisms() -> [Mechanism; 4] {
-    MODES.map(mechanism)
 }
 
 fn mechanism(mode: Mode) -> Mechanism {
@@ -68,22 +65,21 @@ fn mechanism(mode: Mode) -> Mechanism {
     // The sockets over which the memory is passed.
     let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
     Mechanism {
-        own_program: match polls && !is_large {
-            true => Some(Rc::new(BenchIpc(Rc::clone(&paths)))),
-            false => None,
-        },
+        own_program: (polls && !is_large).then(|| own_program(&paths, bench_ipc)),
         label: mode.label.into(),
         batching: Some(Batching::Together),
         in_flight: Box::new(move |size| bytes_in_flight(capacity(size), HEADER)(size)),
         in_place: true,
         never_sleeps: polls,
-        unsupported_reason: Box::new(move |task| match is_large {
-            true => long_streams_only(task),
-            false => None,
+        unsupported_reason: Box::new(move |task| {
+            let is_stream = matches!(task.workload, Workload::Stream | Workload::InPlace);
+            let differs = task.size >= LONG && least_capacity(task.size) < LARGE_CAPACITY;
+            (is_large && !(is_stream && differs))
+                .then(|| "its larger ring is measured with streams of long messages".into())
         }),
         ..Mechanism::new("tachyon", mode.waiting, move |size| {
             let connection = Connection {
-                path: paths.next_path()?,
+                path: paths.next_path()?.display().to_string(),
                 capacity: capacity(size),
                 polls,
             };
@@ -105,33 +101,20 @@ fn mechanism(mode: Mode) -> Mechanism {
     }
 }
 
-fn long_streams_only(task: &Task) -> Option<String> {
-    let is_stream = matches!(task.workload, Workload::Stream | Workload::InPlace);
-    let differs = task.size >= LONG && least_capacity(task.size) < LARGE_CAPACITY;
-    (!is_stream || !differs)
-        .then(|| "its larger ring is measured with streams of long messages".into())
-}
-
 struct Connection {
-    path: PathBuf,
+    path: String,
     capacity: usize,
     polls: bool,
 }
 
 impl Connection {
-    fn path(&self) -> Result<&str> {
-        let path = self.path.to_str();
-        path.context("the path of the temporary directory is not UTF-8; set TMPDIR")
-    }
-
     fn connect(&self) -> Result<Bus> {
-        let path = self.path()?;
-        await_peer("receiver", || Ok(Bus::connect(path).ok()))
+        await_peer("receiver", || Ok(Bus::connect(&self.path).ok()))
     }
 
     fn listen(&self) -> Result<Bus> {
-        let bus = Bus::listen(self.path()?, self.capacity)
-            .with_context(|| format!("cannot listen at {}", self.path.display()))?;
+        let bus = Bus::listen(&self.path, self.capacity)
+            .with_context(|| format!("cannot listen at {}", self.path))?;
         if self.polls {
             bus.set_polling_mode(1);
         }
@@ -231,4 +214,63 @@ impl Receiver for Receiving {
         received.commit()?;
         Ok(1)
     }
+}
+
+/// The capacity of the library's own benchmark.
+const OWN_CAPACITY: usize = 1 << 24;
+
+/// As the library's own benchmark, bench_ipc: rings of 16 MiB, requests by send(), replies written from ring to ring, and
+/// a receiver that never sleeps. Streams are the send() and acquire_rx() of its introduction; their receiver announces that it
+/// never sleeps, which makes short messages about five times as fast, and which does not make round trips faster.
+fn bench_ipc(paths: &Rc<TempPaths>, run: &Run) -> Result<Pair> {
+    let connection = || -> Result<_> {
+        Ok(Connection {
+            path: paths.next_path()?.display().to_string(),
+            capacity: OWN_CAPACITY,
+            polls: run.round_trips.is_none(),
+        })
+    };
+    let connections = [connection()?, connection()?];
+    run.start(connections, |[forward, backward], role, process| {
+        let payload = vec![0xab; run.size];
+        match role {
+            Role::Requester => {
+                let (ping, pong) = (forward.connect()?, backward.connect()?);
+                process.request(|| {
+                    ping.send(&payload, MESSAGE)?;
+                    Ok(pong.acquire_rx(FOREVER)?.commit()?)
+                })
+            }
+            Role::Replier => {
+                let (ping, pong) = (forward.listen()?, backward.listen()?);
+                process.reply(|| {
+                    let received = ping.acquire_rx(FOREVER)?;
+                    let slot = pong.acquire_tx(received.actual_size)?;
+                    slot.write(received.data());
+                    let (len, type_id) = (received.actual_size, received.type_id);
+                    received.commit()?;
+                    slot.commit(len, type_id)?;
+                    Ok(1)
+                })
+            }
+            Role::Source => {
+                let bus = forward.connect()?;
+                process.send(|| {
+                    loop {
+                        match bus.send(&payload, MESSAGE) {
+                            Err(TachyonError::BufferFull) => spin_loop(),
+                            other => return other.context("cannot send a message"),
+                        }
+                    }
+                })
+            }
+            Role::Sink => {
+                let bus = forward.listen()?;
+                process.receive(|| {
+                    bus.acquire_rx(FOREVER)?.commit()?;
+                    Ok(1)
+                })
+            }
+        }
+    })
 }

@@ -5,9 +5,10 @@
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::mechanism::failure;
+use super::stream::Ends;
 use super::{Mechanism, Workload, stream};
 
 const ADVICE: &str = "enable the loopback interface with 'ip link set lo up'";
@@ -31,39 +32,17 @@ pub fn coalescing() -> Mechanism {
     }
 }
 
-/// The receiving and the sending end.
-fn connect(nodelay: bool) -> Result<(TcpStream, TcpStream)> {
+fn connect(nodelay: bool) -> Result<Ends> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .with_context(|| format!("cannot listen on 127.0.0.1; {ADVICE}"))?;
     let sender = TcpStream::connect(listener.local_addr()?)
         .with_context(|| format!("cannot connect to 127.0.0.1; {ADVICE}"))?;
     sender.set_nodelay(nodelay)?;
-    Ok((accept(&listener, &sender)?, sender))
-}
-
-/// Another process may connect first while the port is open.
-fn accept(listener: &TcpListener, sender: &TcpStream) -> Result<TcpStream> {
-    let expected = sender.local_addr()?;
-    loop {
-        let (receiver, address) = listener
-            .accept()
-            .context("cannot accept a connection on 127.0.0.1")?;
-        if address == expected {
-            return Ok(receiver);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_of_another_process_is_ignored() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let _other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let receiver = accept(&listener, &sender).unwrap();
-        assert_eq!(receiver.peer_addr().unwrap(), sender.local_addr().unwrap());
-    }
+    let accepted = listener.accept();
+    let (receiver, peer) = accepted.context("cannot accept a connection on 127.0.0.1")?;
+    ensure!(
+        peer == sender.local_addr()?,
+        "another process connected to the port first; run again"
+    );
+    Ok((receiver.into(), sender.into()))
 }

@@ -12,80 +12,52 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use sluice_testkit::workers::Pair;
 
-use super::own_program::{OwnProgram, Role, Run};
+use super::mechanism::failure;
+use super::own_program::{Role, Run, own_program};
 use super::pipe::pipe;
 use super::temp_paths::TempPaths;
-use super::zmq_library::{Kind, Socket, Zmq};
+use super::zmq_library::{Kind, Socket, zmq};
 use super::{Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
 
 pub fn version() -> Option<String> {
-    Zmq::load().ok().map(|zmq| zmq.version())
+    let zmq = zmq().ok()?;
+    let [mut major, mut minor, mut patch] = [0; 3];
+    // SAFETY: it writes a number to each of the three.
+    unsafe { (zmq.version)(&mut major, &mut minor, &mut patch) };
+    Some(format!("{major}.{minor}.{patch}"))
 }
 
 pub fn mechanism() -> Mechanism {
-    // Or the reason why it is not available.
-    let endpoints = Zmq::load()
-        .map(|zmq| Endpoints {
-            zmq: Rc::new(zmq),
-            paths: TempPaths::in_directory(std::env::temp_dir()),
-        })
-        .map(Rc::new)
-        .map_err(|error| format!("{error:#}; install libzmq5"));
-    let missing = endpoints.as_ref().err().cloned();
+    // The paths of the sockets.
+    let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
     Mechanism {
-        own_program: match endpoints.clone() {
-            Ok(endpoints) => Some(endpoints),
-            Err(_) => None,
-        },
+        own_program: Some(own_program(&paths, sockets_of_guide)),
         own_threads: true,
-        unsupported_reason: Box::new(move |_| missing.clone()),
+        unsupported_reason: Box::new(|_| failure(zmq())),
         ..Mechanism::new("zeromq", Waiting::Sleep, move |_| {
-            let endpoints = endpoints.as_ref().map_err(|reason| anyhow!("{reason}"))?;
             Ok(Link::new(
-                (endpoints.next()?, pipe()?),
-                |(endpoint, (closed, _))| Pushing::new(endpoint, closed),
-                |(endpoint, (_, alive))| Pulling::new(endpoint, alive),
+                (endpoint(&paths)?, pipe()?),
+                |(endpoint, (receiver_closed, _))| {
+                    let socket = Socket::new(Kind::Push)?.connect(&endpoint)?;
+                    socket.send(HELLO)?;
+                    let receiver_closed = receiver_closed.into();
+                    Ok(Pushing {
+                        socket,
+                        receiver_closed,
+                    })
+                },
+                |(endpoint, (_, alive))| pulling(endpoint, alive),
             ))
         })
     }
 }
 
-struct Endpoints {
-    zmq: Rc<Zmq>,
-    /// The paths of the sockets.
-    paths: TempPaths,
-}
-
-impl Endpoints {
-    fn next(&self) -> Result<Endpoint> {
-        Ok(Endpoint {
-            zmq: Rc::clone(&self.zmq),
-            name: format!("ipc://{}", self.paths.next_path()?.display()),
-        })
-    }
-}
-
-struct Endpoint {
-    zmq: Rc<Zmq>,
-    name: String,
-}
-
-impl Endpoint {
-    fn connect(self, kind: Kind) -> Result<Socket> {
-        let socket = Socket::new(self.zmq, kind)?;
-        socket.connect(&self.name)?;
-        Ok(socket)
-    }
-
-    fn bind(self, kind: Kind) -> Result<Socket> {
-        let socket = Socket::new(self.zmq, kind)?;
-        socket.bind(&self.name)?;
-        Ok(socket)
-    }
+fn endpoint(paths: &TempPaths) -> Result<String> {
+    Ok(format!("ipc://{}", paths.next_path()?.display()))
 }
 
 /// The first message. It shows that the connection is established, so that this is not measured.
@@ -97,17 +69,6 @@ struct Pushing {
     socket: Socket,
     /// Reaches end of file when the receiver no longer needs the sender.
     receiver_closed: File,
-}
-
-impl Pushing {
-    fn new(endpoint: Endpoint, closed: OwnedFd) -> Result<Self> {
-        let socket = endpoint.connect(Kind::Push)?;
-        socket.send(HELLO)?;
-        Ok(Self {
-            socket,
-            receiver_closed: closed.into(),
-        })
-    }
 }
 
 impl Sender for Pushing {
@@ -125,67 +86,54 @@ impl Drop for Pushing {
     }
 }
 
-struct Pulling {
-    socket: Socket,
-    /// None after the end.
-    alive: Option<OwnedFd>,
-}
-
-impl Pulling {
-    fn new(endpoint: Endpoint, alive: OwnedFd) -> Result<Self> {
-        let socket = endpoint.bind(Kind::Pull)?;
-        socket.receive(&mut [0; HELLO.len()])?;
-        let alive = Some(alive);
-        Ok(Self { socket, alive })
-    }
-}
-
-impl Receiver for Pulling {
-    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        if self.alive.is_none() {
+fn pulling(endpoint: String, alive: OwnedFd) -> Result<impl Receiver> {
+    let socket = Socket::new(Kind::Pull)?.bind(&endpoint)?;
+    socket.receive(&mut [0; HELLO.len()])?;
+    // None after the end.
+    let mut alive = Some(alive);
+    Ok(move |message: &mut [u8]| {
+        if alive.is_none() {
             return Ok(0);
         }
-        let len = self.socket.receive(message)?;
+        let len = socket.receive(message)?;
         if len == END.len() {
-            self.alive = None;
+            alive = None;
         }
         Ok(len)
-    }
+    })
 }
 
 /// As the first programs of the library's guide: a REQ and a REP socket for round trips, which its latency benchmark uses as
 /// well; and a PUSH and a PULL socket for streams, as in its throughput benchmark.
-impl OwnProgram for Endpoints {
-    fn start(&self, run: &Run) -> Result<Pair> {
-        run.start(self.next()?, |endpoint, role, process| {
-            let mut message = vec![0xab; run.size];
-            match role {
-                Role::Requester => {
-                    let socket = endpoint.connect(Kind::Req)?;
-                    process.request(|| {
-                        socket.send(&message)?;
-                        receive(&socket, &mut message)
-                    })
-                }
-                Role::Replier => {
-                    let socket = endpoint.bind(Kind::Rep)?;
-                    process.reply(|| {
-                        receive(&socket, &mut message)?;
-                        socket.send(&message)?;
-                        Ok(1)
-                    })
-                }
-                Role::Source => {
-                    let socket = endpoint.connect(Kind::Push)?;
-                    process.send(|| socket.send(&message))
-                }
-                Role::Sink => {
-                    let socket = endpoint.bind(Kind::Pull)?;
-                    process.receive(|| receive(&socket, &mut message).map(|()| 1))
-                }
+fn sockets_of_guide(paths: &Rc<TempPaths>, run: &Run) -> Result<Pair> {
+    run.start(endpoint(paths)?, |endpoint, role, process| {
+        let mut message = vec![0xab; run.size];
+        match role {
+            Role::Requester => {
+                let socket = Socket::new(Kind::Req)?.connect(&endpoint)?;
+                process.request(|| {
+                    socket.send(&message)?;
+                    receive(&socket, &mut message)
+                })
             }
-        })
-    }
+            Role::Replier => {
+                let socket = Socket::new(Kind::Rep)?.bind(&endpoint)?;
+                process.reply(|| {
+                    receive(&socket, &mut message)?;
+                    socket.send(&message)?;
+                    Ok(1)
+                })
+            }
+            Role::Source => {
+                let socket = Socket::new(Kind::Push)?.connect(&endpoint)?;
+                process.send(|| socket.send(&message))
+            }
+            Role::Sink => {
+                let socket = Socket::new(Kind::Pull)?.bind(&endpoint)?;
+                process.receive(|| receive(&socket, &mut message).map(|()| 1))
+            }
+        }
+    })
 }
 
 fn receive(socket: &Socket, message: &mut [u8]) -> Result<()> {

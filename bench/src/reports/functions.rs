@@ -28,7 +28,7 @@ pub fn add(environment: &mut Environment, rows: Vec<Row>) {
 type Text = fn(f64) -> String;
 type RangeText = fn(f64, f64) -> String;
 
-fn add_texts(environment: &mut Environment) {
+pub fn add_texts(environment: &mut Environment) {
     let numbers: [(&str, Text); 8] = [
         ("ns", units::nanoseconds),
         ("figures", units::figures),

@@ -16,6 +16,8 @@ use sluice_testkit::table::{Align, Table};
 
 use crate::harness::rows::Row;
 
+pub use functions::add_texts;
+
 const TEMPLATES: [(&str, &str); 8] = [
     ("reports", include_str!("reports.txt")),
     ("fanout", include_str!("fanout.txt")),

@@ -25,21 +25,12 @@ fn points(rows: &[Row]) -> Vec<(f64, f64)> {
 pub fn fit(streams: Serde<Vec<Row>>) -> Option<Serde<Line>> {
     let points = points(&streams);
     let n = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-    let (mean_size, mean_time) = (mean(|point| point.0), mean(|point| point.1));
-    let products = |of: &dyn Fn(f64, f64) -> f64| {
-        let points = points.iter();
-        points
-            .map(|(size, time)| (size - mean_size) * of(*size, *time))
-            .sum::<f64>()
-    };
-    let spread = products(&|size, _| size - mean_size);
-    let per_byte = products(&|_, time| time - mean_time) / spread;
-    let line = Line {
-        fixed: mean_time - per_byte * mean_size,
-        per_byte,
-    };
-    (spread > 0.0).then_some(Serde(line))
+    let sum = |of: fn(f64, f64) -> f64| points.iter().map(|&(x, y)| of(x, y)).sum::<f64>();
+    let (x, y) = (sum(|x, _| x), sum(|_, y| y));
+    let spread = n * sum(|x, _| x * x) - x * x;
+    let per_byte = (n * sum(|x, y| x * y) - x * y) / spread;
+    let fixed = (y - per_byte * x) / n;
+    (spread > 0.0).then_some(Serde(Line { fixed, per_byte }))
 }
 
 /// The size from which the first takes less than the second, if any.
@@ -53,17 +44,13 @@ pub fn overtakes(ours: Serde<Line>, theirs: Serde<Line>) -> Option<f64> {
 /// The smallest measured size from which the first always takes less than the second.
 pub fn measured_crossover(ours: Serde<Vec<Row>>, theirs: Serde<Vec<Row>>) -> Option<f64> {
     let theirs = points(&theirs);
-    let time_of = |size| {
-        theirs
-            .iter()
-            .find(|point| point.0 == size)
-            .map(|point| point.1)
-    };
-    let pairs = points(&ours).into_iter();
-    let pairs: Vec<_> = pairs
-        .filter_map(|(size, time)| Some((size, time, time_of(size)?)))
-        .collect();
-    let last_slower = pairs.iter().rposition(|(_, ours, theirs)| ours >= theirs);
-    let first = last_slower.map_or(0, |last| last + 1);
-    pairs.get(first).map(|(size, ..)| *size)
+    let mut crossover = None;
+    for (size, time) in points(&ours) {
+        let Some((_, other)) = theirs.iter().find(|point| point.0 == size) else {
+            continue;
+        };
+        let is_less = time < *other;
+        crossover = crossover.or(Some(size)).filter(|_| is_less);
+    }
+    crossover
 }

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -32,26 +31,14 @@ const CONDITIONS: [(Placement, usize); 3] = [
 /// Mechanisms that detect the death of the peer.
 const DETECT_PEER_DEATH: &str = "pipe pipe-large pipe-nonblock fifo unix-stream unix-stream-large unix-nonblock \
     unix-seqpacket unix-dgram tcp tcp-coalescing sluice-pipe sluice-ring";
-const FILES: &str = "pipe pipe-large fifo unix-stream tcp";
-const NO_FILES: &str = "pipe-nonblock unix-seqpacket unix-dgram posix-mq mmap";
 
-fn is_in(names: &str, name: &str) -> bool {
-    names.split(' ').any(|one| one == name)
-}
-
-/// Cgroups for Sluice's mechanisms, if the module is loaded. Tests that run at the same time have their own.
-fn cgroups() -> Result<Rc<Tree>, Skipped> {
-    static TREES: AtomicUsize = AtomicUsize::new(0);
-    if !Path::new(SLUICE.node).exists() {
-        return Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load()));
-    }
-    let number = TREES.fetch_add(1, Ordering::Relaxed);
-    let tree = Tree::create(&format!("sluice-conformance-{number}"));
-    Ok(Rc::new(tree.unwrap()))
-}
-
+/// Those of Sluice are included if the module is loaded.
 fn all() -> Vec<Rc<Mechanism>> {
-    Registry::new(&cgroups()).with_third_party().available
+    let cgroups = match Path::new(SLUICE.node).exists() {
+        true => Ok(Rc::new(Tree::create("sluice-conformance").unwrap())),
+        false => Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load())),
+    };
+    Registry::new(&cgroups).with_third_party().available
 }
 
 /// Where this process may use only one processor, both sides are on it.
@@ -67,59 +54,45 @@ fn task(workload: Workload, placement: Placement, size: usize) -> Task {
     }
 }
 
-/// Calls `test` with every mechanism that supports this workload; fails if there is none.
-fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<Mechanism>, Task) -> Result<()>) {
+/// Every mechanism with every workload that it supports.
+#[test]
+fn every_byte_arrives_before_the_end() {
     let _serial = serial();
     let mut tested = 0;
     for mechanism in all() {
-        let tasks = CONDITIONS.map(|(placement, size)| task(workload, placement, size));
-        for task in tasks {
-            if mechanism.unsupported_reason(&task).is_none() {
-                let outcome = test(Rc::clone(&mechanism), task);
-                outcome
-                    .unwrap_or_else(|error| panic!("{} with {task:?}: {error:#}", mechanism.label));
-                tested += 1;
+        for (placement, size) in CONDITIONS {
+            for workload in [Workload::Stream, Workload::InPlace, Workload::RequestReply] {
+                let task = task(workload, placement, size);
+                if mechanism.unsupported_reason(&task).is_none() {
+                    let outcome = transfer(Rc::clone(&mechanism), task);
+                    assert!(
+                        outcome.is_ok(),
+                        "{} with {task:?}: {outcome:?}",
+                        mechanism.label
+                    );
+                    tested += 1;
+                }
             }
         }
     }
     assert!(tested >= CONDITIONS.len());
 }
 
-fn stream(mechanism: Rc<Mechanism>, task: Task, data: Data) -> Result<()> {
+fn transfer(mechanism: Rc<Mechanism>, task: Task) -> Result<()> {
     let setup = setup_in(task.placement, mechanism, task.size);
-    let stream = Stream {
-        data,
-        ..Stream::new(setup, Length::For(DURATION))
+    let stream = Stream::new(setup.clone(), Length::For(DURATION));
+    let job: Box<dyn Job> = match task.workload {
+        Workload::RequestReply => Box::new(RoundTrip::new(setup, DURATION)),
+        Workload::InPlace => Box::new(Stream {
+            data: Data::InPlace,
+            ..stream
+        }),
+        _ => Box::new(stream),
     };
-    stream.check()?;
-    let measurement = stream.measure()?;
+    job.check()?;
+    let measurement = job.measure()?;
     ensure!(measurement.messages > 0 && measurement.elapsed_ns > 0);
     Ok(())
-}
-
-#[test]
-fn every_byte_of_a_stream_arrives_before_the_end() {
-    for_each_mechanism(Workload::Stream, |mechanism, task| {
-        stream(mechanism, task, Data::Untouched)
-    });
-}
-
-#[test]
-fn every_byte_of_a_stream_in_place_arrives() {
-    for_each_mechanism(Workload::InPlace, |mechanism, task| {
-        stream(mechanism, task, Data::InPlace)
-    });
-}
-
-#[test]
-fn requests_are_answered() {
-    for_each_mechanism(Workload::RequestReply, |mechanism, task| {
-        let setup = setup_in(task.placement, mechanism, task.size);
-        let round_trip = RoundTrip::new(setup, DURATION);
-        round_trip.check()?;
-        ensure!(!round_trip.measure()?.samples.is_empty());
-        Ok(())
-    });
 }
 
 /// Mechanisms that carry a single byte.
@@ -202,28 +175,15 @@ fn failure_when_killed(mechanism: &Mechanism, killed: Side) -> String {
 fn the_other_side_of_a_killed_process_does_not_hang() {
     let _serial = serial();
     for mechanism in round_trip_mechanisms() {
-        let detects = is_in(DETECT_PEER_DEATH, mechanism.name);
+        let detects = DETECT_PEER_DEATH
+            .split(' ')
+            .any(|name| name == mechanism.name);
         let text = failure_when_killed(&mechanism, Side::Second);
         assert!(!detects || !text.contains("timed out"), "{text}");
         // The receiver of a datagram does not detect it.
         if detects && mechanism.name != "unix-dgram" {
             let text = failure_when_killed(&mechanism, Side::First);
             assert!(!text.contains("timed out"), "{text}");
-        }
-    }
-}
-
-#[test]
-fn only_mechanisms_with_a_file_support_tar() {
-    let task = task(Workload::File, Placement::SameCpu, 10_240);
-    for mechanism in all() {
-        let (name, reason) = (mechanism.name, mechanism.unsupported_reason(&task));
-        assert!(!is_in(FILES, name) || reason.is_none(), "{name}");
-        assert!(!is_in(NO_FILES, name) || reason.is_some(), "{name}");
-        // An open of sluice-pipe waits for the other side.
-        if reason.is_none() && name != "sluice-pipe" {
-            let sender = mechanism.link(task.size).unwrap().sender().unwrap();
-            assert!(sender.file().is_some(), "{name}");
         }
     }
 }

@@ -79,22 +79,3 @@ fn use_each(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>>
     }
     Ok(vec![clock::now_ns() - begin])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::plan::tests::plan;
-    use sluice_testkit::workers::serial;
-
-    #[test]
-    fn each_connection_carries_a_message() {
-        let _serial = serial();
-        let case = cases(&plan()).unwrap().remove(0);
-        assert_eq!(case.title, "64 B same-cpu");
-        let job = &case.subjects[0].job;
-        job.check().unwrap();
-        let measured = job.measure().unwrap();
-        assert_eq!(measured.messages, CONNECTIONS as u64);
-        assert!(measured.elapsed_ns > 0);
-    }
-}

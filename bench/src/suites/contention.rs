@@ -6,21 +6,21 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::shared::SharedWords;
 use sluice_testkit::units;
 use sluice_testkit::workers::{Group, Start};
 
+use super::counters::Counters;
 use super::plan::Plan;
 use super::setup::{PROCESS_TIMEOUT, Setup, existing, interruptible_sleep};
 use super::throughput::SIZES;
 use crate::harness::figures::{IMBALANCE, SWITCHES_PER_MESSAGE};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Task, Workload};
+use crate::mechanisms::Workload;
 
 /// The numbers of writers and of readers.
 type Sharing = (usize, usize);
@@ -41,30 +41,27 @@ const CHECKED_BYTES: usize = 1 << 18;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
-    for &sharing in MATRIX[plan.scale as usize] {
+    for &(writers, readers) in MATRIX[plan.scale as usize] {
         for size in plan.sizes_or(&SIZES) {
-            cases.push(case(plan, sharing, plan.task(size, Workload::Stream))?);
+            let task = plan.task(size, Workload::Stream);
+            let (bytes, place) = (units::size(size), task.placement.name());
+            let title = format!("{writers} × {readers} {bytes} {place}");
+            let job = |setup| Contention {
+                setup,
+                writers,
+                readers,
+                duration: plan.duration * DURATION_FACTOR,
+            };
+            let case = plan.case("contention", title, Metric::Rate, task, job)?;
+            let case = case.only(&MECHANISMS).axis("writers", writers);
+            let mut case = case.axis("receivers", readers);
+            for subject in &mut case.subjects {
+                subject.processes = writers + readers;
+            }
+            cases.push(case);
         }
     }
     Ok(cases)
-}
-
-fn case(plan: &Plan, (writers, readers): Sharing, task: Task) -> Result<Case> {
-    let (size, place) = (units::size(task.size), task.placement.name());
-    let title = format!("{writers} × {readers} {size} {place}");
-    let case = plan.case("contention", title, Metric::Rate, task, |setup| {
-        Contention {
-            setup,
-            writers,
-            readers,
-            duration: plan.duration * DURATION_FACTOR,
-        }
-    })?;
-    let mut case = case.only(&MECHANISMS);
-    for subject in &mut case.subjects {
-        subject.processes = writers + readers;
-    }
-    Ok(case.axis("writers", writers).axis("receivers", readers))
 }
 
 struct Contention {
@@ -79,7 +76,7 @@ impl Job for Contention {
     fn check(&self) -> Result<()> {
         let messages = (CHECKED_BYTES / self.setup.size / self.writers).max(1);
         let sent = (messages * self.setup.size) as u64;
-        let mut group = self.start(Some(messages), &self.counts()?)?;
+        let mut group = self.start(Some(messages), &Counters::new(self.users())?)?;
         group.go()?;
         let sums = group.finish(4 * PROCESS_TIMEOUT)?;
         for writer in 0..self.writers {
@@ -94,21 +91,18 @@ impl Job for Contention {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let counts = self.counts()?;
+        let counts = Counters::new(self.users())?;
         let mut group = self.start(None, &counts)?;
         group.go()?;
         interruptible_sleep(self.duration / WARM_UP)?;
-        let snapshot = || -> Vec<u64> {
-            let counts = (0..self.users()).map(|number| count(&counts, number));
-            counts.map(|one| one.load(Ordering::Relaxed)).collect()
-        };
         let (switches, cpu) = (group.context_switches()?, group.cpu_ns()?);
-        let (before, begin) = (snapshot(), clock::now_ns());
+        let (before, begin) = (counts.all().collect::<Vec<_>>(), clock::now_ns());
         interruptible_sleep(self.duration)?;
-        let (after, end) = (snapshot(), clock::now_ns());
+        let moved = counts.all().zip(before);
+        let moved: Vec<u64> = moved.map(|(after, before)| after - before).collect();
+        let end = clock::now_ns();
         let (switches, cpu) = (group.context_switches()? - switches, group.cpu_ns()? - cpu);
         group.expect_alive()?;
-        let moved: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
         let (written, read) = moved.split_at(self.writers);
         let bytes: u64 = read.iter().sum();
         let messages = bytes / self.setup.size as u64;
@@ -133,26 +127,17 @@ impl Contention {
         self.writers + self.readers
     }
 
-    /// The messages of each writer, or the bytes of each reader, each in its own cache line.
-    fn counts(&self) -> Result<SharedWords> {
-        SharedWords::new(self.users() * SharedWords::PER_LINE)
-    }
-
-    /// Writers of a number of messages that are checked, or of messages without end.
-    fn start(&self, checked: Option<usize>, counts: &SharedWords) -> Result<Group> {
-        let mechanism = &self.setup.mechanism;
-        let links = mechanism.shared_links.as_ref().with_context(|| {
-            format!(
-                "{} does not support more than two processes",
-                mechanism.name
-            )
-        })?;
+    /// Writers of a number of messages that are checked, or of messages without end. Counts the messages of each writer, and the
+    /// bytes of each reader.
+    fn start(&self, checked: Option<usize>, counts: &Counters) -> Result<Group> {
+        let links = self.setup.mechanism.shared_links.as_ref();
+        let links = links.context("it does not support more than two processes")?;
         let (users, links) = (self.users(), links(self.users())?);
         Group::start(users, links, PROCESS_TIMEOUT, |number, mut links, start| {
             let own = links.swap_remove(number);
             // The ends of the other processes would hide the end of the stream.
             drop(links);
-            let add = |some| count(counts, number).fetch_add(some, Ordering::Relaxed);
+            let add = |some| counts.at(number).fetch_add(some, Ordering::Relaxed);
             if number < self.writers {
                 let mut file = self.enter(own.sender()?.file(), start)?;
                 let message = vec![number as u8; self.setup.size];
@@ -173,7 +158,10 @@ impl Contention {
                 }
                 add(n as u64);
                 if checked.is_some() {
-                    count_per_writer(&message[..n], &mut sums)?;
+                    for &byte in &message[..n] {
+                        let sum = sums.get_mut(usize::from(byte));
+                        *sum.context("a byte arrived that no writer wrote")? += 1;
+                    }
                 }
             }
         })
@@ -188,18 +176,6 @@ impl Contention {
     }
 }
 
-fn count(counts: &SharedWords, number: usize) -> &AtomicU64 {
-    &counts.words()[number * SharedWords::PER_LINE]
-}
-
-fn count_per_writer(bytes: &[u8], sums: &mut [u64]) -> Result<()> {
-    for &byte in bytes {
-        let sum = sums.get_mut(usize::from(byte));
-        *sum.with_context(|| format!("a byte {byte} arrived that no writer wrote"))? += 1;
-    }
-    Ok(())
-}
-
 /// None with a single writer. A writer without any message counts as if it had one.
 fn imbalance(written: &[u64]) -> Option<f64> {
     let (most, least) = (written.iter().max()?, written.iter().min()?);
@@ -209,28 +185,6 @@ fn imbalance(written: &[u64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::pipe;
-    use crate::suites::setup::tests::setup;
-    use sluice_testkit::workers::serial;
-
-    #[test]
-    fn several_processes_share_a_pipe_without_loss() {
-        let _serial = serial();
-        for (writers, readers) in [(3, 1), (1, 2), (2, 2)] {
-            let contention = Contention {
-                setup: setup(pipe::mechanism(), 1000),
-                writers,
-                readers,
-                duration: Duration::from_millis(60),
-            };
-            contention.check().unwrap();
-            let measurement = contention.measure().unwrap();
-            assert!(measurement.bytes > 0 && measurement.cpu_ns > 0);
-            let figures: Vec<_> = measurement.figures.iter().map(|(name, _)| *name).collect();
-            let expected = [SWITCHES_PER_MESSAGE, IMBALANCE];
-            assert_eq!(figures, expected[..1 + usize::from(writers > 1)]);
-        }
-    }
 
     #[test]
     fn imbalance_is_the_ratio_of_busiest_to_least_busy_writer() {

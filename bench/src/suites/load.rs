@@ -3,6 +3,7 @@
 //! starts at the due time of the message. A mechanism that stalls delays all messages that become due meanwhile.
 
 use std::hint::spin_loop;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -37,16 +38,21 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let tasks = plan.tasks(&SIZES, Workload::Stream);
     for task in tasks.filter(|task| task.size >= HEADER_LEN) {
-        match saturation(plan, &task)? {
-            Ok(saturation) => {
-                for percent in PERCENT {
-                    cases.push(case(plan, task, percent, saturation * percent / 100.0)?);
-                }
-            }
+        let saturation = match saturation(plan, &task)? {
+            Ok(saturation) => saturation,
             Err(reason) => {
-                let title = title(&task, "");
-                cases.push(plan.skipped_case("load", title, Metric::Latency, task, &reason));
+                cases.push(plan.skipped_case("load", Metric::Latency, task, &reason));
+                continue;
             }
+        };
+        for percent in PERCENT {
+            let rate = saturation * percent / 100.0;
+            // Without the rate, which differs from run to run: two runs can be compared.
+            let title = title(&task, &format!("{percent} %"));
+            let case = plan.case("load", title, Metric::Latency, task, |setup| {
+                Load::new(setup, rate, plan.duration)
+            })?;
+            cases.push(case.axis("load_percent", percent).axis("load_rate", rate));
         }
     }
     Ok(cases)
@@ -59,14 +65,14 @@ fn saturation(plan: &Plan, task: &Task) -> Result<Result<f64, String>> {
         let reason = "the sender spins until a message is due, so both sides need a processor";
         return Ok(Err(reason.into()));
     }
-    let (mut setups, _) = plan.setups(task)?;
-    setups.retain(|setup| Some(setup.mechanism.name) == plan.reference());
-    let Some(setup) = setups.into_iter().next() else {
+    let reference = plan.mechanisms.first().context("there is no reference")?;
+    if let Some(reason) = reference.unsupported_reason(task) {
+        let name = reference.name;
         return Ok(Err(format!(
-            "the rates are shares of what {} can send, which is not measured here",
-            plan.reference().unwrap_or("the reference")
+            "the rates are shares of what {name} can send: {reason}"
         )));
-    };
+    }
+    let setup = plan.setup(Rc::clone(reference), task)?;
     let stream = Stream::new(setup.clone(), Length::For(plan.duration)).measure()?;
     let all_at_once = Load {
         setup,
@@ -83,15 +89,6 @@ fn saturation(plan: &Plan, task: &Task) -> Result<Result<f64, String>> {
     let rates = (0..STREAMS).map(|_| rate()).collect::<Result<Vec<_>>>()?;
     let spread = Spread::of(&rates).context("the saturation is measured at least once")?;
     Ok(Ok(spread.median))
-}
-
-/// The title is without the rate, which differs from run to run: two runs can be compared.
-fn case(plan: &Plan, task: Task, percent: f64, rate: f64) -> Result<Case> {
-    let title = title(&task, &format!("{percent} %"));
-    let case = plan.case("load", title, Metric::Latency, task, |setup| {
-        Load::new(setup, rate, plan.duration)
-    })?;
-    Ok(case.axis("load_percent", percent).axis("load_rate", rate))
 }
 
 #[derive(Clone)]
@@ -228,27 +225,8 @@ impl Load {
 mod tests {
     use super::*;
     use crate::mechanisms::pipe;
-    use crate::suites::plan::tests::plan;
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
-
-    fn load(rate: f64) -> Load {
-        let setup = setup(pipe::mechanism(), 64);
-        Load::new(setup, rate, Duration::from_millis(50))
-    }
-
-    #[test]
-    fn every_due_message_is_sent_and_a_bounded_number_of_samples_kept() {
-        let _serial = serial();
-        let mut load = load(1e4);
-        load.check().unwrap();
-        for (stride, samples) in [(1, 500), (7, 71)] {
-            load.stride = stride;
-            let measurement = load.measure().unwrap();
-            assert_eq!(measurement.messages, 500);
-            assert_eq!(measurement.samples.len(), samples);
-        }
-    }
 
     /// A mechanism that is too slow has a higher latency, not a lower rate: also messages that were not sent have one.
     #[test]
@@ -258,28 +236,12 @@ mod tests {
             messages: 10_000_000,
             warm_up: 0,
             stride: 1001,
-            ..load(1e9)
+            ..Load::new(setup(pipe::mechanism(), 64), 1e9, Duration::from_millis(50))
         };
         let measurement = slow.measure().unwrap();
         assert!(measurement.messages < slow.messages);
         let samples = measurement.samples;
         assert_eq!(samples.len(), 9991);
         assert!(*samples.last().unwrap() > MIN_TIME.as_nanos() as u64 / 2);
-    }
-
-    #[test]
-    fn sizes_without_space_for_the_header_are_omitted() {
-        let mut plan = plan();
-        plan.sizes = vec![8, 64];
-        let _serial = serial();
-        let one_processor = cases(&plan).unwrap();
-        assert!(one_processor[0].skipped[0].reason.contains("spins"));
-        if Placement::TwoCpus.cpus().unwrap().is_none() {
-            return;
-        }
-        plan.placements = vec![Placement::TwoCpus];
-        let titles = cases(&plan).unwrap().into_iter().map(|case| case.title);
-        let expected = [10, 30, 50, 70, 90].map(|percent| format!("64 B {percent} % two-cpus"));
-        assert_eq!(titles.collect::<Vec<_>>(), expected);
     }
 }

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use sluice_testkit::units;
 use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::plan::{Plan, title};
@@ -41,10 +40,9 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
             })?
         }
         None => {
-            let title = units::size(SIZE);
             let reason =
                 "the memory controller of cgroup v2 is not available; run as root, or in the VM";
-            plan.skipped_case("memory", title, Metric::Memory, task, reason)
+            plan.skipped_case("memory", Metric::Memory, task, reason)
         }
     };
     Ok(vec![case])
@@ -110,14 +108,16 @@ fn hold(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
     let mut message = [0x5a; SIZE];
     match side {
         Side::First => {
-            let mut senders = open(links, Link::sender)?;
+            let senders = links.into_iter().map(Link::sender);
+            let mut senders = senders.collect::<Result<Vec<_>>>()?;
             for sender in &mut senders {
                 sender.send(&message)?;
             }
             start.wait()?;
         }
         Side::Second => {
-            let mut receivers = open(links, Link::receiver)?;
+            let receivers = links.into_iter().map(Link::receiver);
+            let mut receivers = receivers.collect::<Result<Vec<_>>>()?;
             for receiver in &mut receivers {
                 let arrived = receiver.receive(&mut message)?;
                 ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
@@ -126,10 +126,6 @@ fn hold(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
         }
     }
     Ok(Vec::new())
-}
-
-fn open<End>(links: Vec<Link>, end: impl Fn(Link) -> Result<End>) -> Result<Vec<End>> {
-    links.into_iter().map(end).collect()
 }
 
 /// Each process has the files of all channels for a moment.
@@ -141,35 +137,7 @@ fn allow_files() -> Result<()> {
 /// Bytes that a cgroup and all below it use.
 fn usage(cgroup: &Path) -> Result<u64> {
     let path = cgroup.join("memory.current");
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.trim()
-        .parse()
-        .with_context(|| format!("{} is not a number", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use sluice_testkit::workers::serial;
-
-    use super::*;
-    use crate::mechanisms::pipe;
-    use crate::suites::plan::tests::plan;
-
-    #[test]
-    fn both_ends_are_open_until_both_processes_were_told() {
-        let _serial = serial();
-        let links = setup::tests::setup(pipe::mechanism(), SIZE)
-            .links(3)
-            .unwrap();
-        let pair = Pair::start(links, PROCESS_TIMEOUT, hold).unwrap();
-        assert!(setup::run(pair, PROCESS_TIMEOUT).is_ok());
-    }
-
-    #[test]
-    fn all_are_skipped_without_the_controller() {
-        let cases = cases(&plan()).unwrap();
-        assert!(cases[0].subjects.is_empty());
-        assert!(cases[0].skipped[0].reason.contains("memory controller"));
-    }
+    let text = fs::read_to_string(&path);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim().parse()?)
 }

@@ -6,7 +6,7 @@ pub mod calibration;
 mod conformance;
 mod connect;
 mod contention;
-mod ctl_scaling;
+mod counters;
 mod durable;
 mod fanout;
 mod feed;
@@ -14,16 +14,11 @@ mod instructions;
 mod load;
 mod map;
 mod memory;
-mod pairs;
 pub mod plan;
-mod probe;
 mod reports;
 mod rtt;
 mod setup;
-mod sizes;
 mod stream;
-mod suite;
-mod tar;
 mod throughput;
 mod versions;
 mod wakeup;
@@ -31,15 +26,28 @@ mod wakeup;
 use anyhow::Result;
 
 use self::plan::{Plan, Scale};
-use self::suite::none;
-use crate::harness::figures::{MESSAGES_PER_SECOND, P99, Unit};
 use crate::harness::rounds::Case;
 
 pub use instructions::CONTROL_LOOP;
-pub use probe::CachelineProbe;
-pub use suite::{Lines, Suite};
+pub use rtt::CachelineProbe;
 pub use versions::versions;
 pub use wakeup::wakeup_cost;
+
+/// The description of a suite. It drives measuring, the command line, the tables on the terminal, and the page with its plots.
+pub struct Suite {
+    pub name: &'static str,
+    /// What its rows measure, in a sentence before their conditions, such as "Round trip of".
+    pub operation: &'static str,
+    /// The scales at which it is measured if the options name no suite.
+    pub scales: &'static [Scale],
+    /// All of its cases are measured in the same rounds, because its tables have ratios of different cases, too.
+    pub together: bool,
+    pub cases: fn(&Plan) -> Result<Vec<Case>>,
+    /// Mechanisms of this suite alone, beside those of the registry.
+    pub mechanisms: fn() -> Vec<&'static str>,
+    /// The tables that compare its rows with a report or with criteria: a template in reports/.
+    pub tables: Option<&'static str>,
+}
 
 /// The scales without third-party libraries: all three, or without the quick one.
 const ALWAYS: &[Scale] = &[Scale::Quick, Scale::Standard, Scale::Full];
@@ -47,93 +55,39 @@ const STANDARD: &[Scale] = &[Scale::Standard, Scale::Full];
 /// The full scale, and the scale that compares third-party libraries.
 const RINGS: &[Scale] = &[Scale::Full, Scale::ThirdParty];
 
-const BY_SIZE: Lines = Lines {
-    title: "Throughput",
-    x: "size",
-    x_figure: None,
-    y: "bytes per second",
-    y_figure: None,
-    unit: Unit::BytesPerSecond,
-    per: &["batch", "placement"],
-};
-const P99_BY_RATE: Lines = Lines {
-    title: "p99 of the latency",
-    x: "load_percent",
-    x_figure: Some(MESSAGES_PER_SECOND),
-    y: "p99 of the latency",
-    y_figure: Some(P99),
-    unit: Unit::Nanoseconds,
-    per: &["size", "placement"],
-};
-const COST_BY_RECEIVERS: Lines = Lines {
-    title: "Cost of a message",
-    x: "receivers",
-    y: "processor time of the sender for a message",
-    unit: Unit::Nanoseconds,
-    per: &["cost", "size", "receiver_state"],
-    ..BY_SIZE
-};
-const BY_PROCESSES: Lines = Lines {
-    title: "Rate",
-    x: "processes",
-    y: "operations per second, all processes",
-    unit: Unit::OperationsPerSecond,
-    per: &["operation"],
-    ..BY_SIZE
-};
-const BY_NAMES: Lines = Lines {
-    title: "Time of a call",
-    x: "names",
-    y: "time of a call",
-    unit: Unit::Nanoseconds,
-    per: &["scopes"],
-    ..BY_SIZE
-};
-
 /// In the order of the tables.
 #[rustfmt::skip]
-pub const SUITES: [Suite; 18] = [
+pub const SUITES: [Suite; 15] = [
     Suite { name: "rtt", operation: "Round trip of", scales: &[Scale::Quick, Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: rtt::cases, mechanisms: none, lines: &[], tables: Some("rings") },
+        cases: rtt::cases, mechanisms: Vec::new, tables: Some("rings") },
     Suite { name: "throughput", operation: "Stream of", scales: &[Scale::Quick, Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: throughput::cases, mechanisms: none, lines: &[BY_SIZE], tables: Some("rings") },
+        cases: throughput::cases, mechanisms: Vec::new, tables: Some("rings") },
     Suite { name: "sizes", operation: "Stream of", scales: RINGS, together: false,
-        cases: sizes::cases, mechanisms: none, lines: &[Lines { per: &["data", "placement"], ..BY_SIZE }], tables: None },
+        cases: throughput::sizes, mechanisms: Vec::new, tables: None },
     Suite { name: "load", operation: "Latency under load,", scales: RINGS, together: false,
-        cases: load::cases, mechanisms: none,
-        lines: &[P99_BY_RATE], tables: Some("load") },
+        cases: load::cases, mechanisms: Vec::new, tables: Some("load") },
     Suite { name: "calibration", operation: "Calibration,", scales: &[Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: calibration::cases, mechanisms: none, lines: &[], tables: None },
+        cases: calibration::cases, mechanisms: Vec::new, tables: None },
     Suite { name: "wakeup", operation: "Wake-up,", scales: STANDARD, together: false,
-        cases: wakeup::cases, mechanisms: none, lines: &[], tables: None },
+        cases: wakeup::cases, mechanisms: Vec::new, tables: None },
     Suite { name: "connect", operation: "Connection,", scales: &[Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: connect::cases, mechanisms: none, lines: &[], tables: None },
+        cases: connect::cases, mechanisms: Vec::new, tables: None },
     Suite { name: "memory", operation: "Memory of a channel,", scales: RINGS, together: false,
-        cases: memory::cases, mechanisms: none, lines: &[], tables: None },
-    Suite { name: "tar", operation: "tar of", scales: STANDARD, together: false,
-        cases: tar::cases, mechanisms: none, lines: &[], tables: None },
+        cases: memory::cases, mechanisms: Vec::new, tables: None },
     Suite { name: "contention", operation: "Writers × readers,", scales: STANDARD, together: false,
-        cases: contention::cases, mechanisms: none, lines: &[Lines { per: &["writers", "receivers", "placement"], ..BY_SIZE }], tables: None },
-    Suite { name: "pairs", operation: "Several pairs,", scales: RINGS, together: false,
-        cases: pairs::cases, mechanisms: none, lines: &[], tables: None },
+        cases: contention::cases, mechanisms: Vec::new, tables: None },
     Suite { name: "fanout", operation: "Fan-out,", scales: ALWAYS, together: false,
-        cases: fanout::cases, mechanisms: fanout::mechanisms,
-        lines: &[COST_BY_RECEIVERS, Lines { title: "Bytes delivered", per: &["receivers", "receiver_state"], ..BY_SIZE }], tables: Some("fanout") },
+        cases: fanout::cases, mechanisms: fanout::mechanisms, tables: Some("fanout") },
     Suite { name: "map", operation: "", scales: ALWAYS, together: true,
-        cases: map::cases, mechanisms: map::mechanisms,
-        lines: &[BY_PROCESSES], tables: Some("map") },
+        cases: map::cases, mechanisms: map::mechanisms, tables: Some("map") },
     Suite { name: "durable", operation: "", scales: ALWAYS, together: true,
-        cases: durable::cases, mechanisms: durable::mechanisms,
-        lines: &[BY_PROCESSES], tables: Some("durable") },
-    Suite { name: "names", operation: "", scales: STANDARD, together: false,
-        cases: ctl_scaling::cases, mechanisms: none,
-        lines: &[BY_NAMES, Lines { x: "scopes", per: &["names"], ..BY_NAMES }], tables: None },
+        cases: durable::cases, mechanisms: durable::mechanisms, tables: Some("durable") },
     Suite { name: "reports", operation: "", scales: STANDARD, together: false,
-        cases: reports::cases, mechanisms: none, lines: &[], tables: Some("reports") },
+        cases: reports::cases, mechanisms: Vec::new, tables: Some("reports") },
     Suite { name: "feed", operation: "", scales: &[], together: false,
-        cases: feed::cases, mechanisms: feed::mechanisms, lines: &[], tables: Some("feed") },
+        cases: feed::cases, mechanisms: feed::mechanisms, tables: Some("feed") },
     Suite { name: "instructions", operation: "Instructions,", scales: &[], together: false,
-        cases: instructions::cases, mechanisms: none, lines: &[], tables: Some("instructions") },
+        cases: instructions::cases, mechanisms: Vec::new, tables: Some("instructions") },
 ];
 
 pub fn by_name(name: &str) -> Option<&'static Suite> {

@@ -63,36 +63,25 @@ impl Plan {
         task: Task,
         job: impl Fn(Setup) -> J,
     ) -> Result<Case> {
-        let (setups, skipped) = self.setups(&task)?;
-        let subject = |setup: Setup| subject(&Rc::clone(&setup.mechanism), job(setup));
-        Ok(Case {
+        let mut case = Case {
             size: Some(task.size),
-            reference: self.reference(),
-            subjects: setups.into_iter().map(subject).collect(),
-            skipped,
+            reference: self.mechanisms.first().map(|one| one.name),
+            skipped: self.unavailable.clone(),
             ..Case::new(suite, title, task.placement, metric)
-        })
-    }
-
-    /// With which mechanism the others are compared.
-    pub fn reference(&self) -> Option<&'static str> {
-        self.mechanisms.first().map(|one| one.name)
-    }
-
-    /// The mechanisms that support this task, and why the others do not.
-    pub fn setups(&self, task: &Task) -> Result<(Vec<Setup>, Vec<Skipped>)> {
-        let mut skipped = self.unavailable.clone();
-        let mut setups = Vec::new();
+        };
         for mechanism in &self.mechanisms {
-            match mechanism.unsupported_reason(task) {
-                None => setups.push(self.setup(Rc::clone(mechanism), task)?),
-                Some(reason) => skipped.push(Skipped {
+            match mechanism.unsupported_reason(&task) {
+                None => {
+                    let setup = self.setup(Rc::clone(mechanism), &task)?;
+                    case.subjects.push(subject(mechanism, job(setup)));
+                }
+                Some(reason) => case.skipped.push(Skipped {
                     label: mechanism.label.clone(),
                     ..Skipped::unavailable(mechanism.name, reason)
                 }),
             }
         }
-        Ok((setups, skipped))
+        Ok(case)
     }
 
     pub fn setup(&self, mechanism: Rc<Mechanism>, task: &Task) -> Result<Setup> {
@@ -107,7 +96,6 @@ impl Plan {
     pub fn skipped_case(
         &self,
         suite: &'static str,
-        title: String,
         metric: Metric,
         task: Task,
         reason: &str,
@@ -116,7 +104,7 @@ impl Plan {
         Case {
             size: Some(task.size),
             skipped: self.names().into_iter().map(skip).collect(),
-            ..Case::new(suite, title, task.placement, metric)
+            ..Case::new(suite, title(&task, ""), task.placement, metric)
         }
     }
 
@@ -170,15 +158,11 @@ impl Plan {
     }
 
     pub fn confinement(&self, placement: Placement) -> Result<Confinement> {
-        let cpus = placement.cpus()?.with_context(|| {
-            format!(
-                "this machine has too few processors for {}; choose another --placement",
-                placement.name()
-            )
-        })?;
+        let cpus = placement.cpus()?;
         Ok(Confinement {
             cgroup: self.cgroup.clone(),
-            cpus,
+            cpus: cpus
+                .context("this machine has too few processors; choose another --placement")?,
         })
     }
 }
@@ -201,36 +185,45 @@ pub fn title(task: &Task, condition: &str) -> String {
     }
 }
 
+/// The case without results of a suite that needs two processors, if the plan has only one.
+pub fn without_two_cpus(
+    plan: &Plan,
+    suite: &'static str,
+    title: &str,
+    metric: Metric,
+) -> Option<Case> {
+    (plan.one_placement() == Placement::SameCpu).then(|| Case {
+        skipped: vec![Skipped::unavailable(suite, "it needs two processors")],
+        ..Case::new(suite, title.into(), Placement::SameCpu, metric)
+    })
+}
+
 /// One sender and one receiver of this mechanism.
 pub fn subject(mechanism: &Mechanism, job: impl Job + 'static) -> Subject {
     let label = mechanism.label.clone();
-    let tree = mechanism.own_cgroups.clone();
-    Subject::new(mechanism.name, label, mechanism.waiting, Tidy { job, tree })
+    let tidy = Tidy(job, mechanism.own_cgroups.clone());
+    Subject::new(mechanism.name, label, mechanism.waiting, tidy)
 }
 
 /// A job that leaves no cgroups of its links: their channels would count towards the limits of later ones.
-struct Tidy<J> {
-    job: J,
-    tree: Option<Rc<Tree>>,
-}
+struct Tidy<J>(J, Option<Rc<Tree>>);
 
 impl<J> Tidy<J> {
-    fn run<T>(&self, job: impl FnOnce(&J) -> Result<T>) -> Result<T> {
-        let done = job(&self.job);
-        if let Some(tree) = &self.tree {
-            tree.remove_temporary()?;
-        }
+    fn then_remove<T>(&self, done: Result<T>) -> Result<T> {
+        self.1
+            .as_ref()
+            .map_or(Ok(()), |tree| tree.remove_temporary())?;
         done
     }
 }
 
 impl<J: Job> Job for Tidy<J> {
     fn check(&self) -> Result<()> {
-        self.run(J::check)
+        self.then_remove(self.0.check())
     }
 
     fn measure(&self) -> Result<Measurement> {
-        self.run(J::measure)
+        self.then_remove(self.0.measure())
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The round trip of a message between two processes, over one link per direction.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,8 +10,10 @@ use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::plan::{Plan, Sizes, title};
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use crate::harness::class::Class;
+use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Link, Workload};
+use crate::mechanisms::{Link, Workload, cacheline_pingpong};
 
 pub const SIZES: Sizes = [&[1], &[64], &[1, 64, 256, 1024, 4096], &[1, 8, 64]];
 /// Not counted: caches, branch predictors and adaptive parts of the kernel warm up first.
@@ -157,21 +160,33 @@ fn pattern(message: &mut [u8], number: usize) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::plan::tests::plan;
-    use sluice_testkit::workers::serial;
+const PROBE_DURATION: Duration = Duration::from_millis(20);
 
-    #[test]
-    fn round_trips_over_a_pipe_are_all_kept() {
-        let _serial = serial();
-        let cases = cases(&plan()).unwrap();
-        let measurement = cases[0].subjects[0].job.measure().unwrap();
-        assert!(measurement.samples.len() > 10);
-        assert!(measurement.samples.iter().sum::<u64>() <= measurement.elapsed_ns);
-        assert_eq!(measurement.bytes, measurement.messages * 64);
-        let skipped: Vec<_> = cases[0].skipped.iter().map(|skip| skip.mechanism).collect();
-        assert_eq!(skipped, ["sluice-pipe", "cacheline"]);
+/// The distance of two processors, measured by the round trip of a cache line. The cache topology that the kernel reports is often
+/// fictitious in virtual machines. None with a single processor, and on emulated ones: what a transfer of a line takes there tells of
+/// the emulation.
+pub struct CachelineProbe(Option<RoundTrip>);
+
+impl CachelineProbe {
+    pub fn new(plan: &Plan) -> Result<Self> {
+        if plan.emulated || Placement::TwoCpus.cpus()?.is_none() {
+            return Ok(Self(None));
+        }
+        let setup = Setup {
+            mechanism: Rc::new(cacheline_pingpong::mechanism(false)),
+            confinement: plan.confinement(Placement::TwoCpus)?,
+            size: 1,
+        };
+        Ok(Self(Some(RoundTrip::new(setup, PROBE_DURATION))))
+    }
+
+    /// The fastest round trip counts: load on the machine only adds to it.
+    pub fn class(&self) -> Result<Option<Class>> {
+        let Some(round_trip) = &self.0 else {
+            return Ok(None);
+        };
+        let fastest = round_trip.measure()?.samples.into_iter().min();
+        let cost = clock::reading_cost_ns();
+        Ok(fastest.map(|time| Class::of_round_trip(time.saturating_sub(cost))))
     }
 }

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::unistd::Pid;
 use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::interrupt;
 use sluice_testkit::workers::{Pair, Side, Start};
@@ -73,10 +74,8 @@ impl Setup {
 
     /// Called in a process once its end is open, and with it the threads of a library have started.
     pub fn enter(&self, side: Side) -> Result<()> {
-        match self.mechanism.own_threads {
-            true => self.confinement.enter_with_this_thread(side),
-            false => self.confinement.enter(side),
-        }
+        self.confinement
+            .enter_with(side, self.mechanism.own_threads)
     }
 }
 
@@ -113,14 +112,17 @@ pub struct Confinement {
 
 impl Confinement {
     pub fn enter(&self, side: Side) -> Result<()> {
-        self.enter_cgroup()?;
-        pinning::pin(self.cpus[side as usize])
+        self.enter_with(side, false)
     }
 
-    /// Other threads of this process, those of a library, are placed by the scheduler.
-    pub fn enter_with_this_thread(&self, side: Side) -> Result<()> {
+    /// `own_threads`: other threads of this process, those of a library, are placed by the scheduler.
+    pub fn enter_with(&self, side: Side, own_threads: bool) -> Result<()> {
         self.enter_cgroup()?;
-        pinning::pin_thread(self.cpus[side as usize])
+        let cpu = &[self.cpus[side as usize]];
+        match own_threads {
+            true => pinning::confine_thread(Pid::from_raw(0), cpu),
+            false => pinning::confine(cpu),
+        }
     }
 
     /// For processes outside a pair: the scheduler chooses between both processors.
@@ -136,8 +138,9 @@ impl Confinement {
 
 #[cfg(test)]
 pub mod tests {
-    use nix::sched::{CpuSet, sched_getaffinity};
-    use nix::unistd::Pid;
+    use std::sync::mpsc;
+    use std::thread::{available_parallelism, spawn};
+
     use sluice_testkit::workers::serial;
 
     use super::*;
@@ -157,40 +160,32 @@ pub mod tests {
         }
     }
 
-    /// The number of processors of the calling thread.
-    fn count_cpus() -> u64 {
-        let set = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        let cpus = (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap());
-        cpus.count() as u64
-    }
-
-    /// The number of processors of two threads of a process, of which the first one entered its setup.
-    fn processors(own_threads: bool) -> Vec<u64> {
-        let mechanism = Mechanism {
-            own_threads,
-            ..pipe::mechanism()
-        };
-        let setup = setup(mechanism, 1);
-        let role = |_, (): (), start: &mut Start| {
-            let (tell, told) = std::sync::mpsc::channel();
-            let other = std::thread::spawn(move || told.recv().map(|()| count_cpus()));
-            setup.enter(Side::First)?;
-            start.wait()?;
-            tell.send(())?;
-            Ok(vec![count_cpus(), other.join().unwrap()?])
-        };
-        let pair = Pair::start((), PROCESS_TIMEOUT, role).unwrap();
-        let [first, _] = run(pair, PROCESS_TIMEOUT).unwrap();
-        first
-    }
-
     #[test]
     fn threads_of_a_library_are_left_to_the_scheduler() {
         let _serial = serial();
-        assert_eq!(processors(false), [1, 1]);
-        if Placement::TwoCpus.cpus().unwrap().is_some() {
-            let both = processors(true);
-            assert!(both[0] == 1 && both[1] > 1, "{both:?}");
+        for own_threads in [false, true] {
+            let mechanism = Mechanism {
+                own_threads,
+                ..pipe::mechanism()
+            };
+            let setup = setup(mechanism, 1);
+            let role = |_, (), start: &mut Start| {
+                let cpus = || Ok(available_parallelism()?.get() as u64);
+                let (tell, told) = mpsc::channel();
+                let other = spawn(move || {
+                    told.recv()
+                        .map_err(anyhow::Error::from)
+                        .and_then(|()| cpus())
+                });
+                setup.enter(Side::First)?;
+                start.wait()?;
+                tell.send(())?;
+                Ok(vec![cpus()?, other.join().unwrap()?])
+            };
+            let pair = Pair::start((), PROCESS_TIMEOUT, role).unwrap();
+            let [first, _] = run(pair, PROCESS_TIMEOUT).unwrap();
+            let all = available_parallelism().unwrap().get() as u64;
+            assert_eq!(first, [1, if own_threads { all } else { 1 }]);
         }
     }
 }

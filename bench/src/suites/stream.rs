@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pairs that stream messages of one size in one direction at full speed. Each message that is long enough begins with its
+//! A pair that streams messages of one size in one direction at full speed. Each message that is long enough begins with its
 //! number, which the receiver checks, so that nothing is counted that was lost, repeated or not written.
 
 use std::hint::black_box;
 use std::ops::Range;
-use std::slice;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fastrand::Rng;
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Start};
+use sluice_testkit::workers::Start;
 
 use super::setup::{PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Job, Measurement};
@@ -73,37 +72,30 @@ impl Job for Stream {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        measure_together(slice::from_ref(self))
-    }
-}
-
-/// Of all streams at the same time, from the first message of the first pair to the last one of the last pair.
-pub fn measure_together(streams: &[Stream]) -> Result<Measurement> {
-    let pairs = streams.iter().map(Stream::start);
-    let mut pairs = pairs.collect::<Result<Vec<_>>>()?;
-    pairs.iter_mut().try_for_each(Pair::go)?;
-    let mut all = Measurement::default();
-    let (mut begin, mut end) = (u64::MAX, 0);
-    for (stream, pair) in streams.iter().zip(pairs) {
-        let limit = match stream.length {
+        let limit = match self.length {
             Length::For(duration) => duration + PROCESS_TIMEOUT,
             Length::Messages(_) => 4 * PROCESS_TIMEOUT,
         };
-        let [sent, received] = pair.finish(limit)?;
-        let [messages, first, sender_cpu] = sent[..].try_into()?;
-        let [bytes, last, receiver_cpu]: [u64; 3] = received[..].try_into()?;
-        let size = stream.setup.size;
+        let [sent, received] = self.setup.run(
+            limit,
+            |sender, start| self.send(sender, start),
+            |receiver, start| self.receive(receiver, start),
+        )?;
+        let [messages, begin, sender_cpu] = sent[..].try_into()?;
+        let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
+        let size = self.setup.size;
         ensure!(
             bytes == messages * size as u64,
             "{messages} messages of {size} bytes were sent, but {bytes} bytes arrived"
         );
-        (begin, end) = (begin.min(first), end.max(last));
-        all.messages += messages;
-        all.bytes += bytes;
-        all.cpu_ns += sender_cpu + receiver_cpu;
+        Ok(Measurement {
+            messages,
+            bytes,
+            elapsed_ns: end.saturating_sub(begin),
+            cpu_ns: sender_cpu + receiver_cpu,
+            ..Measurement::default()
+        })
     }
-    all.elapsed_ns = end.saturating_sub(begin);
-    Ok(all)
 }
 
 impl Stream {
@@ -115,14 +107,6 @@ impl Stream {
             length,
             data: Data::Untouched,
         }
-    }
-
-    /// A pair that streams when it is told to go.
-    fn start(&self) -> Result<Pair> {
-        self.setup.pair(
-            |sender, start| self.send(sender, start),
-            |receiver, start| self.receive(receiver, start),
-        )
     }
 
     /// Returns the number of messages, the time of the first one, and the processor time.
@@ -278,35 +262,6 @@ fn check_random(message: &[u8], number: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::sluice_ring::Variant;
-    use crate::mechanisms::{pipe, sluice_ring_memfd};
-    use crate::suites::setup::tests::setup;
-    use sluice_testkit::workers::serial;
-
-    #[test]
-    fn all_messages_arrive_with_and_without_a_batch_interface() {
-        let _serial = serial();
-        let ring = || sluice_ring_memfd::mechanism(Variant::NeverSpins);
-        // Neither number of messages is a multiple of the batch.
-        for (mechanism, batch) in [
-            (ring(), Some(7)),
-            (pipe::mechanism(), Some(7)),
-            (pipe::mechanism(), None),
-        ] {
-            let mut stream = Stream {
-                batch,
-                ..Stream::new(
-                    setup(mechanism, 1000),
-                    Length::For(Duration::from_millis(20)),
-                )
-            };
-            stream.check().unwrap();
-            let measurement = stream.measure().unwrap();
-            assert_eq!(measurement.bytes, measurement.messages * 1000);
-            stream.length = Length::Messages(1234);
-            assert_eq!(stream.measure().unwrap().messages, 1234);
-        }
-    }
 
     #[test]
     fn damage_and_a_wrong_order_are_detected() {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streaming throughput for each message size.
+//! Streaming throughput for each message size; and of messages from 8 bytes to 1 MiB, whose data the programs touch or not. In both
+//! cases the message is copied into the mechanism and out of it, as for all mechanisms. Those that have an interface for it are
+//! measured a third time, with messages that are written and read in place: beside the touched ones, this shows from which size on
+//! the two copies matter.
 
 use anyhow::Result;
 
 use super::plan::{Plan, Scale, Sizes, title};
-use super::stream::{Length, Stream};
+use super::setup::Setup;
+use super::stream::{Data, Length, Stream};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric};
 use crate::mechanisms::{Batching, Task, Workload};
@@ -20,13 +24,41 @@ const SHORT: usize = 64;
 const BATCHED: Sizes = [&[], &[SHORT], &[SHORT], &[SHORT]];
 const BATCH: usize = 32;
 
+const ALL: &[usize] = &[8, 64, 512, 4096, 32_768, 262_144, 1_048_576];
+const TOUCHED_SIZES: Sizes = [&[64, 65_536], ALL, ALL, ALL];
+const WAYS: [(&str, Data, Workload); 3] = [
+    ("untouched", Data::Untouched, Workload::Stream),
+    ("touched", Data::Touched, Workload::Stream),
+    ("in place", Data::InPlace, Workload::InPlace),
+];
+
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let single = plan.tasks(&SIZES, Workload::Stream);
     let single = single.filter(|task| !is_left_out(plan, task));
-    let single = single.map(|task| case(plan, task, None));
+    let single = single.map(|task| {
+        let title = title(&task, "");
+        plan.case("throughput", title, Metric::Rate, task, |setup| {
+            stream(plan, setup)
+        })
+    });
     let batched = plan.tasks(&BATCHED, Workload::Stream);
     let batched = batched.map(|task| batched_case(plan, task));
     single.chain(batched).collect()
+}
+
+pub fn sizes(plan: &Plan) -> Result<Vec<Case>> {
+    let sizes = plan.sizes_or(&TOUCHED_SIZES).into_iter();
+    let conditions = sizes.flat_map(|size| WAYS.map(|way| (size, way)));
+    let case = |(size, (way, data, workload))| {
+        let task = plan.task(size, workload);
+        let job = |setup| Stream {
+            data,
+            ..stream(plan, setup)
+        };
+        let case = plan.case("sizes", title(&task, way), Metric::Rate, task, job)?;
+        Ok(case.axis("data", way))
+    };
+    conditions.map(case).collect()
 }
 
 /// To take less time, a standard run has long messages on two processors only, where there are two.
@@ -38,18 +70,20 @@ pub(super) fn is_left_out(plan: &Plan, task: &Task) -> bool {
         && task.size > SHORT
 }
 
-fn case(plan: &Plan, task: Task, batch: Option<usize>) -> Result<Case> {
-    let batches = batch.map(|batch| format!("in batches of {batch}"));
-    let title = title(&task, &batches.unwrap_or_default());
-    plan.case("throughput", title, Metric::Rate, task, |setup| Stream {
-        batch,
-        ..Stream::new(setup, Length::For(plan.duration))
-    })
+/// For the duration of a round.
+fn stream(plan: &Plan, setup: Setup) -> Stream {
+    Stream::new(setup, Length::For(plan.duration))
 }
 
 /// Mechanisms with a batch interface, and their reference.
 fn batched_case(plan: &Plan, task: Task) -> Result<Case> {
-    let mut case = case(plan, task, Some(BATCH))?.axis("batch", BATCH);
+    let title = title(&task, &format!("in batches of {BATCH}"));
+    let job = |setup| Stream {
+        batch: Some(BATCH),
+        ..stream(plan, setup)
+    };
+    let case = plan.case("throughput", title, Metric::Rate, task, job)?;
+    let mut case = case.axis("batch", BATCH);
     let batching = |name: &str| {
         let mut same = plan.mechanisms.iter().filter(|one| one.name == name);
         same.find_map(|one| one.batching)
@@ -64,32 +98,4 @@ fn batched_case(plan: &Plan, task: Task) -> Result<Case> {
         }
     }
     Ok(case)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::rc::Rc;
-
-    use crate::mechanisms::sluice_ring::Variant;
-    use crate::mechanisms::sluice_ring_memfd;
-    use crate::suites::plan::tests::plan;
-
-    #[test]
-    fn batches_are_measured_with_a_batch_interface_and_the_reference() {
-        let mut plan = plan();
-        let rings = [Variant::NeverSpins, Variant::AlwaysSpins];
-        plan.mechanisms
-            .extend(rings.map(sluice_ring_memfd::mechanism).map(Rc::new));
-        let case = batched_case(&plan, plan.task(64, Workload::Stream)).unwrap();
-        assert_eq!(case.title, "64 B in batches of 32 same-cpu");
-        let labels: Vec<_> = case.subjects.iter().map(|one| &one.label).collect();
-        assert_eq!(
-            labels,
-            ["pipe, one by one", "sluice-ring-memfd (never spins)"]
-        );
-        // It supports batches, but not this placement.
-        let skipped: Vec<_> = case.skipped.iter().map(|skip| &skip.label).collect();
-        assert_eq!(skipped, ["sluice-ring-memfd (always spins)"]);
-    }
 }

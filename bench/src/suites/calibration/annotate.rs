@@ -64,7 +64,7 @@ fn beside(row: &Row, calibrated: &Row, calibration: &Calibration) -> Calibration
     }
 }
 
-/// The speed of an adapter divided by that of its library's own program, from a row of this suite.
+/// The speed of an adapter divided by the speed of its library's own program, from a row of this suite.
 fn calibration(row: &Row) -> Option<Calibration> {
     let ratio = row.ratio.as_ref().filter(|_| row.suite == SUITE)?;
     let speed = |ratio: f64| match row.less_is_better() {
@@ -122,10 +122,10 @@ mod tests {
             (Unit::OperationsPerSecond, 0.8, Some("not explained")),
             (Unit::Nanoseconds, 1.0, None),
         ] {
-            let slower = calibration(&row(SUITE, "tachyon", unit, Some(ratio))).unwrap();
-            assert!(slower.spread[0] < slower.median && slower.median < slower.spread[1]);
-            assert_eq!(slower.median < 0.9, explanation.is_some());
-            let reason = slower.reason.unwrap_or_default();
+            let found = calibration(&row(SUITE, "tachyon", unit, Some(ratio))).unwrap();
+            assert!(found.spread[0] < found.median && found.median < found.spread[1]);
+            assert_eq!(found.median < 0.9, explanation.is_some());
+            let reason = found.reason.unwrap_or_default();
             assert!(reason.contains(explanation.unwrap_or_default()), "{reason}");
         }
     }

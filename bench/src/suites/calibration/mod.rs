@@ -18,7 +18,7 @@ use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use super::stream::{Length, Stream};
 use super::throughput;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::mechanisms::own_program::{OwnProgram, Run, Shape};
+use crate::mechanisms::own_program::{OwnProgram, Run};
 use crate::mechanisms::{Mechanism, Task, Workload};
 
 use annotate::{OWN, SUITE};
@@ -83,7 +83,7 @@ fn case(plan: &Plan, mechanism: &Rc<Mechanism>, task: Task) -> Result<Option<Cas
 
 /// A library's own program.
 struct Own {
-    program: Rc<dyn OwnProgram>,
+    program: OwnProgram,
     /// Of the adapter, for the processors.
     setup: Setup,
     workload: Workload,
@@ -92,39 +92,33 @@ struct Own {
 
 impl Own {
     fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
-        let run = Run {
-            size: self.setup.size,
-            shape: match self.workload {
-                Workload::RequestReply => Shape::RoundTrips { max },
-                _ => Shape::Stream,
-            },
+        let size = self.setup.size;
+        let round_trips = (self.workload == Workload::RequestReply).then_some(max);
+        let pair = (self.program)(&Run {
+            size,
+            round_trips,
             duration,
             timeout: PROCESS_TIMEOUT,
             enter: &|side| self.setup.enter(side),
-        };
-        let pair = self.program.start(&run)?;
+        })?;
         let [first, second] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
-        match run.shape {
-            Shape::RoundTrips { .. } => rtt::measurement(first, &second, run.size),
-            Shape::Stream => stream(&first, &second, run.size),
+        if round_trips.is_some() {
+            return rtt::measurement(first, &second, size);
         }
+        let [sent, begin, sender_cpu] = first[..].try_into()?;
+        let [received, end, receiver_cpu]: [u64; 3] = second[..].try_into()?;
+        ensure!(
+            sent == received,
+            "{sent} messages were sent, and {received} arrived"
+        );
+        Ok(Measurement {
+            messages: sent,
+            bytes: sent * size as u64,
+            elapsed_ns: end.saturating_sub(begin),
+            cpu_ns: sender_cpu + receiver_cpu,
+            ..Measurement::default()
+        })
     }
-}
-
-fn stream(first: &[u64], second: &[u64], size: usize) -> Result<Measurement> {
-    let [sent, begin, sender_cpu] = first.try_into()?;
-    let [received, end, receiver_cpu]: [u64; 3] = second.try_into()?;
-    ensure!(
-        sent == received,
-        "{sent} messages were sent, and {received} arrived"
-    );
-    Ok(Measurement {
-        messages: sent,
-        bytes: sent * size as u64,
-        elapsed_ns: end.saturating_sub(begin),
-        cpu_ns: sender_cpu + receiver_cpu,
-        ..Measurement::default()
-    })
 }
 
 impl Job for Own {
@@ -137,47 +131,5 @@ impl Job for Own {
 
     fn measure(&self) -> Result<Measurement> {
         self.run(rtt::MAX_SAMPLES, self.duration)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::harness::pinning::Placement;
-    use crate::harness::rounds::Skipped;
-    use crate::mechanisms::registry::Registry;
-    use crate::suites::plan::tests::plan;
-    use sluice_testkit::workers::serial;
-
-    #[test]
-    fn the_own_program_of_every_library_delivers_all_messages() {
-        let _serial = serial();
-        let skip = Skipped::unavailable("sluice-pipe", "a unit test");
-        let plan = Plan {
-            mechanisms: Registry::new(&Err(skip)).with_third_party().available,
-            // The longer one has several fragments in Aeron.
-            sizes: vec![64, 65_536],
-            placements: [Placement::SameCpu, Placement::TwoCpus]
-                .into_iter()
-                .filter(|one| one.cpus().unwrap().is_some())
-                .collect(),
-            ..plan()
-        };
-        let mut cases = cases(&plan).unwrap();
-        cases.retain(|case| case.metric != Metric::Operations);
-        for case in &cases {
-            let title = &case.title;
-            let [own, adapter] = &case.subjects[..] else {
-                panic!("{title} has {} subjects", case.subjects.len());
-            };
-            assert_ne!(own.label, adapter.label);
-            let checked = own.job.check().and_then(|()| own.job.measure());
-            let measurement = checked.unwrap_or_else(|error| panic!("{title}: {error:#}"));
-            assert!(measurement.elapsed_ns > 0, "{title}");
-            let is_stream = case.metric == Metric::Rate;
-            assert_eq!(measurement.samples.is_empty(), is_stream, "{title}");
-        }
-        // ZeroMQ, which is loaded when it is there, in round trips and in streams.
-        assert!(cases.len() >= 2);
     }
 }

@@ -124,7 +124,7 @@ fn benchmark(server: &Redis, resources: &Resources, count: u32) -> Result<[u64; 
     let key = key(NUMBER);
     let output = Command::new("taskset")
         .args(["--cpu-list", &first.to_string(), PROGRAM, "-s"])
-        .arg(server.path())
+        .arg(&server.path)
         .args(["-c", "1", "-n", &count.to_string(), "--csv", "GET"])
         .arg(std::str::from_utf8(&key)?)
         .stdin(Stdio::null())
@@ -146,8 +146,6 @@ fn rate(csv: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::plan::tests::plan;
-    use sluice_testkit::workers::serial;
 
     #[test]
     fn the_rate_is_the_second_column() {
@@ -155,24 +153,6 @@ mod tests {
         assert_eq!(rate(csv), Some(40_983.61));
         for other in ["\"test\",\"rps\"\n", "Could not connect"] {
             assert_eq!(rate(other), None);
-        }
-    }
-
-    #[test]
-    fn both_clients_measure_the_same_server() {
-        let _serial = serial();
-        if missing().is_some() || Placement::TwoCpus.cpus().unwrap().is_none() {
-            return;
-        }
-        let plan = Plan {
-            placements: vec![Placement::TwoCpus],
-            ..plan()
-        };
-        let case = case(&plan).unwrap().unwrap();
-        assert_eq!(case.subjects.len(), 2);
-        for subject in &case.subjects {
-            subject.job.check().unwrap();
-            assert!(subject.job.measure().unwrap().elapsed_ns > 0);
         }
     }
 }

@@ -75,14 +75,13 @@ impl Daemon {
 
     pub fn call(&self, request: &Request) -> Result<()> {
         let response = sluiced_protocol::call(&self.socket, request);
-        match response.context("sluiced does not answer")? {
-            Response::Done(outcomes) => {
-                let failed = outcomes.into_iter().find_map(|outcome| outcome.error);
-                failed.map_or(Ok(()), |error| bail!("sluiced: {error}"))
-            }
+        let outcomes = match response.context("sluiced does not answer")? {
+            Response::Done(outcomes) => outcomes,
             Response::Failed(failure) => bail!("sluiced: {}", failure.text),
             Response::Status(_) => bail!("sluiced answered another request"),
-        }
+        };
+        let failed = outcomes.into_iter().find_map(|outcome| outcome.error);
+        failed.map_or(Ok(()), |error| bail!("sluiced: {error}"))
     }
 }
 
@@ -131,7 +130,7 @@ mod tests {
             // No changes: not counted.
             run("SELECT count(*) FROM numbers");
             assert_eq!(commits(&path).unwrap() - before, round);
-            if round % 10 == 0 {
+            if round == 10 {
                 run("PRAGMA wal_checkpoint(TRUNCATE)");
             }
         }

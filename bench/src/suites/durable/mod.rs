@@ -3,7 +3,6 @@
 //! disk, volatile sets beside an idle durable map, and the time to restore a map.
 
 mod daemon;
-mod disk;
 mod resources;
 mod restore;
 mod sluice_map;
@@ -18,14 +17,13 @@ use anyhow::Result;
 use sluice::map::Durability;
 
 use self::resources::Resources;
-use self::restore::{ENTRY, Restore, Source};
+use self::restore::{ENTRY, Prepare, Restore};
 use self::wakeups::Wakeups;
 use super::map::access::{Kind, Process};
 use super::map::redis::{self, Redis};
 use super::map::store::{self, Store, filled};
-use super::map::suite::{self, Suite, Way, without_two_cpus};
-use super::map::{self, PROCESSES};
-use super::plan::{Plan, Scale};
+use super::map::{self, PROCESSES, Suite, Way};
+use super::plan::{Plan, Scale, without_two_cpus};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Metric, Skipped};
 
@@ -79,15 +77,11 @@ static VOLATILE_SETS: Kind = Kind {
     ..SETS
 };
 
-type MakeSource = fn(&Restore) -> Result<Source>;
-
 /// The ways to restore a map, with their labels; the first one is the reference.
-const RESTORES: [(&str, &str, MakeSource); 3] = [
-    ("sluice-import", "import of a file", Restore::write_file),
-    ("sluice-attach", "attach", Restore::store),
-    ("sluice-batches", "batches from memory", |_| {
-        Ok(Source::Memory)
-    }),
+const RESTORES: [(&str, &str, Prepare); 3] = [
+    ("sluice-import", "import of a file", restore::import),
+    ("sluice-attach", "attach", restore::attach),
+    ("sluice-batches", "batches from memory", restore::batches),
 ];
 
 pub fn mechanisms() -> Vec<&'static str> {
@@ -97,7 +91,7 @@ pub fn mechanisms() -> Vec<&'static str> {
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    if let Some(case) = without_two_cpus(plan, SUITE, ("durable maps", Metric::Operations)) {
+    if let Some(case) = without_two_cpus(plan, SUITE, "durable maps", Metric::Operations) {
         return Ok(vec![case]);
     }
     let confinement = plan.confinement(Placement::TwoCpus)?;
@@ -109,6 +103,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         duration: (plan.duration * DURATION_FACTOR).min(LONGEST_DURATION),
         ways: &WAYS,
         resources: Rc::new(Resources::new(plan, common)),
+        store,
     };
     let (processes, entries) = match plan.scale {
         Scale::Quick => (&[8][..], 2_000),
@@ -137,12 +132,12 @@ fn restore(suite: &Suite<Resources>, entries: u64) -> Case {
     let title = format!("restoring {entries} entries, each");
     let mut case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
     case.size = Some(ENTRY);
-    let entrants = RESTORES.map(|(name, label, make_source)| {
+    let entrants = RESTORES.map(|(name, label, prepare)| {
         let job: Box<dyn Job> = Box::new(Restore {
-            make_source,
+            prepare,
             entries,
             resources: Rc::clone(&suite.resources),
-            source: OnceCell::new(),
+            restoring: OnceCell::new(),
         });
         (name, label, no_daemon(&suite.resources), job)
     });
@@ -156,17 +151,15 @@ fn redis_store(keys: u64, resources: &Resources, fsync: &str) -> Result<Rc<dyn S
     filled(Redis::start(path, Some(fsync), confinement, cpus)?, keys)
 }
 
-impl suite::Resources for Resources {
-    /// Stays from round to round. The same volatile map is measured without any durable map, and beside one that nobody uses.
-    fn store(&self, way: &'static Way<Self>, keys: u64) -> Result<Rc<dyn Store>> {
-        match way.name {
-            ALONE => self.drop_stores(&[ALWAYS, INTERVAL]),
-            BESIDE => drop(self.store(IDLE, keys)?),
-            _ => return self.kept(way, keys),
-        }
-        self.daemon()?.await_idle()?;
-        self.kept(VOLATILE, keys)
+/// Stays from round to round. The same volatile map is measured without any durable map, and beside one that nobody uses.
+fn store(resources: &Resources, way: &Way<Resources>, keys: u64) -> Result<Rc<dyn Store>> {
+    match way.name {
+        ALONE => resources.drop_stores(&[ALWAYS, INTERVAL]),
+        BESIDE => drop(resources.kept(IDLE, keys)?),
+        _ => return resources.kept(way, keys),
     }
+    resources.daemon()?.await_idle()?;
+    resources.kept(VOLATILE, keys)
 }
 
 fn no_disk(resources: &Resources) -> Option<Skipped> {
@@ -185,41 +178,4 @@ fn no_daemon(resources: &Resources) -> Option<Skipped> {
     no_disk(resources)
         .or_else(|| map::sluice_map::unavailable(&resources.common))
         .or_else(|| (!sluiced.exists()).then(|| Skipped::unavailable(SUITE, reason)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::plan::tests::plan;
-
-    #[test]
-    fn without_a_disk_everything_is_skipped_with_the_reason() {
-        let mut plan = plan();
-        let case = &cases(&plan).unwrap()[0];
-        assert!(case.subjects.is_empty() && case.skipped[0].reason.contains("two"));
-        plan.placements = vec![Placement::TwoCpus];
-        if Placement::TwoCpus.cpus().unwrap().is_none() {
-            return;
-        }
-        let cases = cases(&plan).unwrap();
-        let stores = cases.iter().filter(|case| case.title != "two wake-ups");
-        for case in stores {
-            assert!(case.subjects.is_empty(), "{}", case.title);
-            let mut skipped = case.skipped.iter();
-            assert!(skipped.all(|skip| skip.reason.contains("--disk")));
-        }
-    }
-
-    #[test]
-    fn two_processes_wake_each_other() {
-        let _serial = sluice_testkit::workers::serial();
-        let job = Wakeups {
-            confinement: plan().confinement(Placement::SameCpu).unwrap(),
-            duration: Duration::from_millis(5),
-        };
-        job.check().unwrap();
-        let done = job.measure().unwrap();
-        assert!(done.messages > 0 && done.elapsed_ns >= 5_000_000);
-        assert_eq!(done.samples.len() as u64, done.messages);
-    }
 }

@@ -5,18 +5,18 @@
 use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use sluice::map::{Durability, Map};
-use sluice_testkit::cgroup::{self, Cgroup};
+use sluice_testkit::cgroup;
 use sluiced_protocol::{MapName, Request, Selection};
 
 use super::resources::Resources;
-use super::sluice_map;
+use super::sluice_map::set_all;
 use crate::harness::rounds::{Job, Measurement};
 use crate::suites::map::sluice_map::{NAME, Named, create_named, open};
 use crate::suites::map::store::Stopwatch;
@@ -27,114 +27,119 @@ pub const ENTRY: usize = 100;
 /// Of the map while it is filled.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the entries are restored from.
-pub enum Source {
-    /// By the daemon, from its store.
-    Stored(Cgroup, Selection),
-    /// Lines of JSON, as `sluice map import` sets them.
-    File(PathBuf),
-    Memory,
-}
+/// Restores the map, and returns the time that it took.
+type Restoring = Box<dyn Fn() -> Result<u64>>;
+/// Prepares what this many entries are restored from.
+pub type Prepare = fn(&Rc<Resources>, u64) -> Result<Restoring>;
 
 pub struct Restore {
-    pub make_source: fn(&Self) -> Result<Source>,
+    pub prepare: Prepare,
     pub entries: u64,
     pub resources: Rc<Resources>,
-    pub source: OnceCell<Source>,
-}
-
-impl Restore {
-    /// A durable map with all entries, which only the daemon has.
-    pub fn store(&self) -> Result<Source> {
-        let Named { map, cgroup } = self.create(Some(Durability::interval(INTERVAL)))?;
-        self.set_all(&map)?;
-        map.sync()?;
-        let path = cgroup.path().strip_prefix(cgroup::mount_point()?)?;
-        let path = Path::new("/").join(path);
-        let name = MapName {
-            path: path.as_os_str().as_encoded_bytes().into(),
-            name: NAME.into(),
-        };
-        let map = Selection::Map(name);
-        let daemon = self.resources.daemon()?;
-        daemon.call(&Request::Detach(map.clone()))?;
-        Ok(Source::Stored(cgroup, map))
-    }
-
-    pub fn write_file(&self) -> Result<Source> {
-        let path = self.resources.disk()?.folder("import")?;
-        let path = path.join("entries.json");
-        let mut file = BufWriter::new(File::create(&path)?);
-        for number in 0..self.entries {
-            let (key, value) = entry(number);
-            writeln!(file, r#"{{"key":"{key}","value":"{value}"}}"#)?;
-        }
-        file.flush()?;
-        Ok(Source::File(path))
-    }
-
-    fn create(&self, durability: Option<Durability>) -> Result<Named> {
-        create_named(self.entries, ENTRY, durability, &self.resources.common)
-    }
-
-    fn set_all(&self, map: &Map) -> Result<()> {
-        sluice_map::set_all(map, (0..self.entries).map(|number| Ok(entry(number))))
-    }
-
-    /// Restores the map, and returns the time that it took.
-    fn run(&self) -> Result<u64> {
-        let daemon = self.resources.daemon()?;
-        daemon.await_idle()?;
-        let mut watch = Stopwatch::default();
-        match self.source.get().context("the check was not successful")? {
-            Source::Stored(cgroup, map) => {
-                let attach = Request::Attach(map.clone());
-                watch.time(|| daemon.call(&attach))?;
-                self.expect_entries(&open(cgroup)?)?;
-                daemon.call(&Request::Detach(map.clone()))?;
-            }
-            source => {
-                let named = self.create(None)?;
-                watch.time(|| match source {
-                    Source::File(path) => import(&named.map, path),
-                    _ => self.set_all(&named.map),
-                })?;
-                self.expect_entries(&named.map)?;
-            }
-        }
-        Ok(watch.elapsed_ns)
-    }
-
-    fn expect_entries(&self, map: &Map) -> Result<()> {
-        let (found, expected) = (map.info()?.entries, self.entries);
-        ensure!(
-            found == expected,
-            "{found} of {expected} entries were restored"
-        );
-        for number in [0, expected / 2, expected - 1] {
-            let (key, value) = entry(number);
-            let entry = map.get(&key)?.context("an entry is missing")?;
-            ensure!(entry.value == value.as_bytes(), "{key} has another value");
-        }
-        Ok(())
-    }
+    pub restoring: OnceCell<Restoring>,
 }
 
 impl Job for Restore {
     fn check(&self) -> Result<()> {
-        let source = (self.make_source)(self)?;
-        self.source.get_or_init(|| source);
-        self.run().map(drop)
+        let restoring = (self.prepare)(&self.resources, self.entries)?;
+        let restore = self.restoring.get_or_init(|| restoring);
+        restore().map(drop)
     }
 
     fn measure(&self) -> Result<Measurement> {
+        let restoring = self.restoring.get();
+        let restore = restoring.context("the check was not successful")?;
         Ok(Measurement {
-            elapsed_ns: self.run()?,
+            elapsed_ns: restore()?,
             messages: self.entries,
             bytes: self.entries * ENTRY as u64,
             ..Measurement::default()
         })
     }
+}
+
+/// By the daemon, from its store: a durable map with all entries, which only the daemon has.
+pub fn attach(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
+    let resources = Rc::clone(resources);
+    let durability = Durability::interval(INTERVAL);
+    let Named { map, cgroup } = create_named(entries, ENTRY, Some(durability), &resources.common)?;
+    set_all(&map, all(entries))?;
+    map.sync()?;
+    let path = cgroup.path().strip_prefix(cgroup::mount_point()?)?;
+    let path = Path::new("/").join(path);
+    let map = Selection::Map(MapName {
+        path: path.as_os_str().as_encoded_bytes().into(),
+        name: NAME.into(),
+    });
+    let (attach, detach) = (Request::Attach(map.clone()), Request::Detach(map));
+    resources.daemon()?.call(&detach)?;
+    Ok(Box::new(move || {
+        let daemon = resources.daemon()?;
+        daemon.await_idle()?;
+        let mut watch = Stopwatch::default();
+        watch.time(|| daemon.call(&attach))?;
+        expect_entries(&open(&cgroup)?, entries)?;
+        daemon.call(&detach)?;
+        Ok(watch.elapsed_ns)
+    }))
+}
+
+/// From lines of JSON, as `sluice map import` sets them.
+pub fn import(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
+    let path = resources.disk()?.folder("import")?.join("entries.json");
+    let mut file = BufWriter::new(File::create(&path)?);
+    for number in 0..entries {
+        let (key, value) = entry(number);
+        writeln!(file, r#"{{"key":"{key}","value":"{value}"}}"#)?;
+    }
+    file.flush()?;
+    into_new_map(resources, entries, move |map| {
+        let lines = BufReader::new(File::open(&path)?).lines();
+        let entries = lines.map(|line| {
+            let Line { key, value } = serde_json::from_str(&line?)?;
+            Ok((key, value))
+        });
+        set_all(map, entries)
+    })
+}
+
+/// From the memory of this process.
+pub fn batches(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
+    into_new_map(resources, entries, move |map| set_all(map, all(entries)))
+}
+
+fn into_new_map(
+    resources: &Rc<Resources>,
+    entries: u64,
+    restore: impl Fn(&Map) -> Result<()> + 'static,
+) -> Result<Restoring> {
+    let resources = Rc::clone(resources);
+    Ok(Box::new(move || {
+        resources.daemon()?.await_idle()?;
+        let mut watch = Stopwatch::default();
+        let named = create_named(entries, ENTRY, None, &resources.common)?;
+        watch.time(|| restore(&named.map))?;
+        expect_entries(&named.map, entries)?;
+        Ok(watch.elapsed_ns)
+    }))
+}
+
+fn expect_entries(map: &Map, expected: u64) -> Result<()> {
+    let found = map.info()?.entries;
+    ensure!(
+        found == expected,
+        "{found} of {expected} entries were restored"
+    );
+    for number in [0, expected / 2, expected - 1] {
+        let (key, value) = entry(number);
+        let entry = map.get(&key)?.context("an entry is missing")?;
+        ensure!(entry.value == value.as_bytes(), "{key} has another value");
+    }
+    Ok(())
+}
+
+fn all(entries: u64) -> impl Iterator<Item = Result<(String, String)>> {
+    (0..entries).map(|number| Ok(entry(number)))
 }
 
 fn entry(number: u64) -> (String, String) {
@@ -148,13 +153,4 @@ fn entry(number: u64) -> (String, String) {
 struct Line {
     key: String,
     value: String,
-}
-
-fn import(map: &Map, path: &Path) -> Result<()> {
-    let lines = BufReader::new(File::open(path)?).lines();
-    let entries = lines.map(|line| {
-        let Line { key, value } = serde_json::from_str(&line?)?;
-        Ok((key, value))
-    });
-    sluice_map::set_all(map, entries)
 }

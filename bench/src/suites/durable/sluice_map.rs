@@ -70,10 +70,10 @@ impl Store for Stored {
         Ok(Box::new(Endpoint(self.named.open()?)))
     }
 
-    fn helper(&self) -> Result<(u64, Option<u32>)> {
+    fn helper(&self) -> Result<(u64, u32)> {
         match &self.daemon {
-            Some(daemon) => Ok((daemon.cpu_ns()?, Some(daemon.commits()?))),
-            None => Ok((0, None)),
+            Some(daemon) => Ok((daemon.cpu_ns()?, daemon.commits()?)),
+            None => Ok((0, 0)),
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a program without the daemon does: a transaction of SQLite for each set, in each process. The tables, the settings and
-//! the library are those of the daemon, and a set writes the same two rows: the entry, and the number of the last change.
+//! the library are the daemon's, and a set writes the same two rows: the entry, and the number of the last change.
 //!
 //! A log that grows needs more writes than one that is overwritten from its beginning, as it is after each checkpoint. The log of a
 //! process that runs for long is of the second kind, so it has its full size before sets are measured.

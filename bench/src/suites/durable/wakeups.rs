@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use nix::sys::eventfd::EventFd;
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::{Pair, Side};
 
 use crate::harness::rounds::{Job, Measurement};
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT, run};
@@ -32,12 +32,32 @@ impl Job for Wakeups {
 }
 
 impl Wakeups {
+    /// The first process returns its processor time and the time of each pair of wake-ups, the second one its processor time.
     fn run(&self, duration: Duration) -> Result<Measurement> {
         let files = [EventFd::new()?, EventFd::new()?];
-        let pair = Pair::start(files, PROCESS_TIMEOUT, |side, files, start| {
+        let pair = Pair::start(files, PROCESS_TIMEOUT, |side, [there, back], start| {
             // The scheduler places both, as it places a process that sets values, and the daemon.
             self.confinement.enter_any_cpu()?;
-            work(side, &files, duration, start)
+            let mut numbers = vec![0];
+            start.wait()?;
+            let cpu = clock::thread_cpu_ns();
+            if side == Side::First {
+                let mut now = clock::now_ns();
+                let end = now + duration.as_nanos() as u64;
+                while now < end {
+                    there.write(GO_ON)?;
+                    back.read()?;
+                    let before = std::mem::replace(&mut now, clock::now_ns());
+                    numbers.push(now - before);
+                }
+                there.write(END)?;
+            } else {
+                while there.read()? == GO_ON {
+                    back.write(GO_ON)?;
+                }
+            }
+            numbers[0] = clock::thread_cpu_ns() - cpu;
+            Ok(numbers)
         })?;
         let [mut samples, replies] = run(pair, PROCESS_TIMEOUT + duration)?;
         Ok(Measurement {
@@ -48,33 +68,4 @@ impl Wakeups {
             ..Measurement::default()
         })
     }
-}
-
-/// Returns the processor time, and the time of each pair of wake-ups.
-fn work(
-    side: Side,
-    [there, back]: &[EventFd; 2],
-    duration: Duration,
-    start: &mut Start,
-) -> Result<Vec<u64>> {
-    let mut numbers = vec![0];
-    start.wait()?;
-    let cpu = clock::thread_cpu_ns();
-    if side == Side::First {
-        let mut now = clock::now_ns();
-        let end = now + duration.as_nanos() as u64;
-        while now < end {
-            there.write(GO_ON)?;
-            back.read()?;
-            let before = std::mem::replace(&mut now, clock::now_ns());
-            numbers.push(now - before);
-        }
-        there.write(END)?;
-    } else {
-        while there.read()? == GO_ON {
-            back.write(GO_ON)?;
-        }
-    }
-    numbers[0] = clock::thread_cpu_ns() - cpu;
-    Ok(numbers)
 }

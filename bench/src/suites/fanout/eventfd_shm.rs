@@ -16,7 +16,7 @@ use sluice_testkit::shared_memory::SharedMemory;
 
 use super::channel::{CAPACITY, Create, End, Visit};
 use super::conditions::Conditions;
-use super::counters::Counters;
+use crate::suites::counters::Counters;
 
 /// Polls of the position of a receiver before the sender yields its processor.
 const POLLS: u32 = 100;

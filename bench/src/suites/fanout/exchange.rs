@@ -14,10 +14,10 @@ use sluice_testkit::clock;
 use sluice_testkit::workers::{Group, Side, Start};
 
 use super::channel::{CAPACITY, Channel, Create, End, Receive, Sender, Way};
-use super::conditions::{Conditions, Cost, ReceiverState};
-use super::counters::Counters;
+use super::conditions::{Conditions, Measured};
 use super::messages::{self, END, Seen};
 use crate::harness::rounds::{Job, Measurement};
+use crate::suites::counters::Counters;
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
 
 /// Messages and bytes of a burst at most. Bytes are a quarter of the capacity.
@@ -52,8 +52,8 @@ struct Shared {
 
 impl Job for Exchange {
     fn check(&self) -> Result<()> {
-        let messages = match self.conditions.state {
-            ReceiverState::Asleep => CHECKED_MESSAGES_ASLEEP,
+        let messages = match self.conditions.what {
+            Measured::Asleep => CHECKED_MESSAGES_ASLEEP,
             _ => CHECKED_BURSTS * self.burst(),
         };
         self.run(Some(messages)).map(drop)
@@ -66,25 +66,25 @@ impl Job for Exchange {
 
 impl Exchange {
     fn burst(&self) -> u64 {
-        match self.conditions.state {
-            ReceiverState::Asleep => 1,
+        match self.conditions.what {
+            Measured::Asleep => 1,
             _ => (BURST_BYTES / self.conditions.size).clamp(1, BURST) as u64,
         }
     }
 
     fn streams(&self) -> bool {
-        self.conditions.state == ReceiverState::Streaming
+        self.conditions.what == Measured::Streaming
     }
 
-    /// Receptions of each message.
-    fn deliveries(&self) -> u64 {
+    /// Receptions of this number of messages.
+    fn deliveries(&self, messages: u64) -> u64 {
         match self.way.to_one {
-            true => 1,
-            false => self.conditions.receivers as u64,
+            true => messages,
+            false => messages * self.conditions.receivers as u64,
         }
     }
 
-    /// Sends for the measured time, or at least this many messages and compares all bytes.
+    /// Sends for the measured time, or at least this many messages and compares all bytes. Fails if a receiver has missed a message.
     fn run(&self, messages: Option<u64>) -> Result<Measurement> {
         let receivers = self.conditions.receivers;
         let shared = Shared {
@@ -103,12 +103,7 @@ impl Exchange {
         group.go()?;
         let reports = group.finish(self.duration + PROCESS_TIMEOUT)?;
         let (sender, receivers) = reports.split_first().context("there is no sender")?;
-        self.measurement(sender, receivers)
-    }
-
-    /// Fails if a receiver has missed a message.
-    fn measurement(&self, sender: &[u64], receivers: &[Vec<u64>]) -> Result<Measurement> {
-        let [sent, begin, sender_cpu] = sender.try_into()?;
+        let [sent, begin, sender_cpu] = sender[..].try_into()?;
         let (mut received, mut sums, mut last, mut receiver_cpu) = (0, 0, 0, 0);
         for receiver in receivers {
             let [messages, sum, end, cpu] = receiver[..].try_into()?;
@@ -121,7 +116,7 @@ impl Exchange {
             last = end.max(last);
             receiver_cpu += cpu;
         }
-        let expected = [sent, (0..sent).sum()].map(|one| one * self.deliveries());
+        let expected = [sent, (0..sent).sum()].map(|one| self.deliveries(one));
         ensure!(
             [received, sums] == expected,
             "the receptions and the sum of the numbers of messages are {:?}, not {expected:?}",
@@ -131,9 +126,9 @@ impl Exchange {
             messages: sent,
             bytes: received * self.conditions.size as u64,
             elapsed_ns: last.saturating_sub(begin),
-            cpu_ns: match self.conditions.cost {
-                Cost::Sending => sender_cpu,
-                Cost::Receiving => receiver_cpu / receivers.len() as u64,
+            cpu_ns: match self.conditions.what {
+                Measured::Receiving => receiver_cpu / receivers.len() as u64,
+                _ => sender_cpu,
             },
             ..Measurement::default()
         })
@@ -142,8 +137,7 @@ impl Exchange {
     fn enter(&self, side: Side) -> Result<()> {
         match self.streams() && self.conditions.receivers > 1 {
             true => self.confinement.enter_any_cpu(),
-            false if self.way.own_threads => self.confinement.enter_with_this_thread(side),
-            false => self.confinement.enter(side),
+            false => self.confinement.enter_with(side, self.way.own_threads),
         }
     }
 
@@ -181,10 +175,10 @@ impl Exchange {
             return;
         }
         shared.released.set(0, sent);
-        while shared.received.total() < sent * self.deliveries() {
+        while shared.received.total() < self.deliveries(sent) {
             pause();
         }
-        if self.conditions.state == ReceiverState::Asleep {
+        if self.conditions.what == Measured::Asleep {
             sleep(FALLING_ASLEEP);
         }
     }
@@ -192,7 +186,7 @@ impl Exchange {
     /// Tells each receiver that there are no more messages, and waits for all: receivers of ZeroMQ may drop messages when the sender
     /// closes its end before they have received them.
     fn end(&self, shared: &Shared, sender: &mut Sender, last: &[u8], sent: u64) -> Result<()> {
-        let all = sent * self.deliveries() + self.conditions.receivers as u64;
+        let all = self.deliveries(sent) + self.conditions.receivers as u64;
         if !self.way.to_one {
             (sender.send)(last)?;
             shared.released.set(0, sent + 1);
@@ -223,22 +217,22 @@ impl Exchange {
         number: usize,
         start: &mut Start,
     ) -> Result<Vec<u64>> {
-        let state = self.conditions.state;
+        let is_busy = !self.conditions.blocks();
         let mut seen = Seen::new(&self.conditions, self.way.to_one, shared.messages.is_some());
         self.enter(Side::Second)?;
         start.wait()?;
         let (mut released, mut cpu, mut burst_cpu) = (0, 0, clock::thread_cpu_ns());
         while !seen.ended {
-            let in_turn = state != ReceiverState::Busy || seen.messages < released;
+            let in_turn = !is_busy || seen.messages < released;
             if in_turn && receive(&mut |message| seen.visit(message))? {
-                if state == ReceiverState::Asleep {
+                if self.conditions.what == Measured::Asleep {
                     shared.received.set(number, seen.messages);
                 }
                 continue;
             }
             shared.received.set(number, seen.messages);
             // A message to all that is still on its way is awaited; of one for another receiver nothing is known.
-            if state == ReceiverState::Busy && (self.way.to_one || !in_turn) {
+            if is_busy && (self.way.to_one || !in_turn) {
                 cpu += clock::thread_cpu_ns() - burst_cpu;
                 while shared.released.get(0) <= released {
                     yield_now();

@@ -15,7 +15,7 @@ use nix::unistd::pipe2;
 
 use super::channel::{CAPACITY, Create, End, Visit};
 use super::conditions::Conditions;
-use crate::mechanisms::unix_stream::enlarge_send_buffer;
+use crate::mechanisms::unix_socket::enlarge_send_buffer;
 
 /// The kernel counts the memory of a message, which is several times as much as the bytes of a short one.
 const SEND_BUFFER: usize = 4 * CAPACITY;
@@ -23,26 +23,14 @@ const SEND_BUFFER: usize = 4 * CAPACITY;
 /// To receive from, and to send to.
 type Ends = (OwnedFd, OwnedFd);
 
-pub fn pipes() -> Result<Create> {
-    of_pairs(pipe, to_each, true)
-}
-
-pub fn tee_pipes() -> Result<Create> {
-    of_pairs(pipe, duplicate, true)
-}
-
-pub fn sockets(kind: SockType) -> Result<Create> {
-    of_pairs(move || socket_pair(kind), to_each, kind == SockType::Stream)
-}
-
-fn pipe() -> Result<Ends> {
+pub fn pipe() -> Result<Ends> {
     let ends = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
     fcntl(&ends.1, FcntlArg::F_SETPIPE_SZ(CAPACITY as i32))
         .context("cannot enlarge a pipe; run as root or raise fs.pipe-max-size")?;
     Ok(ends)
 }
 
-fn socket_pair(kind: SockType) -> Result<Ends> {
+pub fn socket_pair(kind: SockType) -> Result<Ends> {
     let pair = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
     let (sending, receiving) = pair.context("cannot create a socket pair")?;
     enlarge_send_buffer(&sending, SEND_BUFFER)?;
@@ -50,7 +38,7 @@ fn socket_pair(kind: SockType) -> Result<Ends> {
 }
 
 /// Fails if this process cannot have pipes or buffers of the needed size. A stream may be read in parts of messages.
-fn of_pairs(
+pub fn of_pairs(
     pair: impl Fn() -> Result<Ends> + 'static,
     sender: fn(Vec<File>) -> Result<End>,
     is_stream: bool,
@@ -61,8 +49,8 @@ fn of_pairs(
         for _ in 0..conditions.receivers {
             let (from, to) = pair()?;
             if !conditions.blocks() {
-                fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
-                    .context("cannot set O_NONBLOCK")?;
+                let set = fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+                set.context("cannot set O_NONBLOCK")?;
             }
             receiving.push(File::from(from));
             sending.push(File::from(to));
@@ -79,15 +67,15 @@ fn of_pairs(
 /// Writes each message to each file.
 pub fn to_each(mut files: Vec<File>) -> Result<End> {
     End::sender(move |message| {
-        let mut files = files.iter_mut();
-        files
-            .try_for_each(|file| file.write_all(message))
-            .context("cannot send a message")
+        let sent = files
+            .iter_mut()
+            .try_for_each(|file| file.write_all(message));
+        sent.context("cannot send a message")
     })
 }
 
 /// Writes each message once. The pipes of the receivers get references to its pages, the last one by a move.
-fn duplicate(pipes: Vec<File>) -> Result<End> {
+pub fn duplicate(pipes: Vec<File>) -> Result<End> {
     let (from, to) = pipe()?;
     let mut to = File::from(to);
     End::sender(move |message| {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use anyhow::{Context, Result, ensure};
 
-use super::conditions::{Conditions, Cost};
+use super::conditions::{Conditions, Measured};
 
 /// Each message begins with its number; the last one with this.
 pub const END: u64 = u64::MAX;
@@ -26,9 +26,8 @@ pub fn write(message: &mut [u8], number: u64, compared: bool) {
     let (header, rest) = message.split_at_mut(HEADER);
     header.copy_from_slice(&number.to_ne_bytes());
     if compared {
-        rest.iter_mut()
-            .zip(pattern(number))
-            .for_each(|(byte, expected)| *byte = expected);
+        let bytes = rest.iter_mut().zip(pattern(number));
+        bytes.for_each(|(byte, expected)| *byte = expected);
     }
 }
 
@@ -68,13 +67,10 @@ impl<'a> Seen<'a> {
             return Ok(());
         }
         let (length, size) = (message.len(), self.conditions.size);
-        ensure!(
-            length == size,
-            "a message has {length} bytes instead of {size}"
-        );
+        ensure!(length == size, "a message has {length} bytes, not {size}");
         let in_order = number == self.next || self.to_one && number > self.next;
         ensure!(in_order, "message {number} follows {}", self.next);
-        if self.conditions.cost == Cost::Receiving {
+        if self.conditions.what == Measured::Receiving {
             black_box(read_lines(message));
         }
         if self.compared {

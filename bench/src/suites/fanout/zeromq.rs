@@ -5,32 +5,31 @@
 
 use std::rc::Rc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::channel::{Create, End, Visit};
 use super::conditions::Conditions;
 use crate::mechanisms::temp_paths::TempPaths;
-use crate::mechanisms::zmq_library::{Kind, Socket, Zmq};
+use crate::mechanisms::zmq_library::{Kind, Socket, zmq};
 use crate::suites::plan::Plan;
 
 /// The sockets are created after the fork, because their threads start with them.
 pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
-    let zmq = Zmq::load().map_err(|error| anyhow!("{error:#}; install libzmq5"))?;
-    let (zmq, paths) = (Rc::new(zmq), Rc::clone(paths));
+    zmq()?;
+    let paths = Rc::clone(paths);
     Ok(Rc::new(move |&conditions: &Conditions| {
         let endpoint = format!("ipc://{}", paths.next_path()?.display());
-        let zmq = Rc::clone(&zmq);
         Ok(Box::new(move |number| match number {
-            None => publisher(zmq, &endpoint, conditions.receivers),
-            Some(_) => subscriber(zmq, &endpoint, &conditions),
+            None => publisher(&endpoint, conditions.receivers),
+            Some(_) => subscriber(&endpoint, &conditions),
         }))
     }))
 }
 
-fn publisher(zmq: Rc<Zmq>, endpoint: &str, receivers: usize) -> Result<End> {
-    let socket = Socket::new(zmq, Kind::XPub)?;
+fn publisher(endpoint: &str, receivers: usize) -> Result<End> {
+    let socket = Socket::new(Kind::XPub)?;
     socket.deliver_all()?;
-    socket.bind(endpoint)?;
+    let socket = socket.bind(endpoint)?;
     for _ in 0..receivers {
         let subscription = socket.receive(&mut [0; 1]);
         subscription.context("cannot receive a subscription")?;
@@ -38,10 +37,10 @@ fn publisher(zmq: Rc<Zmq>, endpoint: &str, receivers: usize) -> Result<End> {
     End::sender(move |message| socket.send(message))
 }
 
-fn subscriber(zmq: Rc<Zmq>, endpoint: &str, conditions: &Conditions) -> Result<End> {
-    let socket = Socket::new(zmq, Kind::Sub)?;
+fn subscriber(endpoint: &str, conditions: &Conditions) -> Result<End> {
+    let socket = Socket::new(Kind::Sub)?;
     socket.subscribe_to_all()?;
-    socket.connect(endpoint)?;
+    let socket = socket.connect(endpoint)?;
     let blocks = conditions.blocks();
     let mut message = vec![0; conditions.size];
     End::receiver(move |visit: Visit| {

@@ -8,27 +8,37 @@ use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::hft::{self, Layout, Memory, NODE, Packet, Start};
 
-use super::source::{self, Header, INTERVAL, SIZE, Source};
+use super::latency::{Header, INTERVAL, SIZE, Sampler, packets, read_packets};
 
-pub fn open() -> Result<File> {
+fn open() -> Result<File> {
     let file = File::options().read(true).write(true).open(NODE);
     file.with_context(|| format!("cannot open {NODE}; run as root"))
 }
 
-pub fn reader(cpu: usize) -> Result<Source> {
+/// A system call that returns at once: the cost of entering and leaving the kernel.
+pub fn null_operation(_: usize) -> Result<Sampler> {
     let file = open()?;
-    start(&file, Start::for_readers(), cpu)?;
-    Ok(source::reader(file, header))
+    Ok(Box::new(move || {
+        let begin = clock::cycles();
+        hft::null(&file).context("the null operation")?;
+        Ok([clock::cycles() - begin, 0])
+    }))
 }
 
-pub fn mapped(layout: Layout, cpu: usize) -> Result<Source> {
+pub fn reader(cpu: usize) -> Result<Sampler> {
+    let file = open()?;
+    start(&file, Start::for_readers(), cpu)?;
+    read_packets(file, header)
+}
+
+pub fn mapped(layout: Layout, cpu: usize) -> Result<Sampler> {
     let file = open()?;
     let memory = Memory::map(&file, layout)?;
     start(&file, Start::mapped(layout), cpu)?;
     let is_ring = matches!(layout, Layout::Ring | Layout::RingPages);
     // The number of packets received from a ring; the sequence number of the last packet received from a slot.
     let mut received = 0;
-    Ok(Box::new(move || {
+    packets(move || {
         // The simulator ends when its file is closed.
         let _running = &file;
         if is_ring {
@@ -36,7 +46,7 @@ pub fn mapped(layout: Layout, cpu: usize) -> Result<Source> {
             memory.set_tail(received);
         }
         let mut packet = [0; SIZE];
-        // No pause instruction, see source.rs.
+        // No pause instruction, see latency.rs.
         while memory.head(layout) <= received {}
         memory.copy_packet(layout, received, &mut packet);
         let now = clock::cycles();
@@ -49,7 +59,7 @@ pub fn mapped(layout: Layout, cpu: usize) -> Result<Source> {
             received = header.map_or(received, |header| header.sequence);
         }
         Ok((now, header))
-    }))
+    })
 }
 
 fn start(file: &File, settings: Start, cpu: usize) -> Result<()> {

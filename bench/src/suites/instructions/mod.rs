@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Instructions per operation: those that the whole guest executes, of programs and of its kernel, counted by a plugin of
 //! QEMU (`vm/run --count`). Unlike emulated times they do not depend on the emulation. How often processes wait for each other does: counts of
-//! what takes the same path each time repeat within a percent, those of a stream whose receiver sleeps and spins do not.
+//! what takes the same path each time repeat within a percent, counts of a stream whose receiver sleeps and spins do not.
 //!
-//! Each count is that of a fixed number of operations, minus the background: the interrupts of timers and what else the guest
+//! Each count is of a fixed number of operations, minus the background: the interrupts of timers and what else the guest
 //! does meanwhile, at the rate at which the kernel executes instructions while a process runs a loop of its own.
 
 mod counter;
@@ -115,40 +115,4 @@ fn without_spinning(mut case: Case) -> Case {
         }
     }
     case
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mechanisms::sluice_ring::Variant;
-    use crate::mechanisms::sluice_ring_memfd;
-    use crate::suites::plan::tests::plan;
-
-    #[test]
-    fn without_the_plugin_the_suite_is_skipped_with_the_reason() {
-        // No test runs in a VM that counts.
-        let cases = cases(&plan()).unwrap();
-        assert_eq!(cases.len(), 1);
-        assert!(cases[0].subjects.is_empty());
-        let skip = &cases[0].skipped[0];
-        assert!(!skip.failed && skip.reason.contains("vm/run --count"));
-    }
-
-    #[test]
-    fn on_two_processors_mechanisms_that_spin_are_left_out() {
-        let mut plan = plan();
-        let rings = [Variant::Default, Variant::NeverSpins].map(sluice_ring_memfd::mechanism);
-        plan.mechanisms.extend(rings.map(Rc::new));
-        let task = Task {
-            size: 64,
-            placement: Placement::SameCpu,
-            workload: Workload::RequestReply,
-        };
-        let counter = Rc::new(Counter::at("/nonexistent".into()));
-        let case = case(&plan, task, &counter).unwrap();
-        assert_eq!(case.subjects.len(), 3);
-        let subjects = without_spinning(case).subjects.into_iter();
-        let labels: Vec<_> = subjects.map(|subject| subject.label).collect();
-        assert_eq!(labels, ["pipe", "sluice-ring-memfd (never spins)"]);
-    }
 }

@@ -82,7 +82,7 @@ impl Operations {
         })
     }
 
-    /// Moves all threads of a process, those of a library, too, and waits for the start. Returns a message.
+    /// Moves all threads of a process, also the threads of a library, and waits for the start. Returns a message.
     fn begin(&self, side: Side, start: &mut Start) -> Result<Vec<u8>> {
         self.setup.confinement.enter(side)?;
         start.wait()?;
@@ -157,31 +157,4 @@ fn receive(receiver: &mut dyn Receiver, message: &mut [u8]) -> Result<()> {
     let length = receiver.receive(message)?;
     ensure!(length == message.len(), "the peer ended early");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::harness::pinning::Placement;
-    use crate::suites::setup::tests::setup_in;
-    use sluice_testkit::workers::serial;
-
-    #[test]
-    fn operations_run_without_the_plugin_and_their_marks_are_missed() {
-        let _serial = serial();
-        let path = std::env::temp_dir().join(format!("sluice-operations-{}", std::process::id()));
-        std::fs::write(&path, "").unwrap();
-        for workload in [Workload::RequestReply, Workload::Stream] {
-            let job = Operations {
-                setup: setup_in(Placement::SameCpu, Rc::new(pipe::mechanism()), 64),
-                workload,
-                counter: Rc::new(Counter::at(path.clone())),
-            };
-            job.check().unwrap();
-            // Both processes have ended without an error by then.
-            let error = job.measure().unwrap_err();
-            assert!(error.to_string().contains("0 marks"), "{error}");
-        }
-        std::fs::remove_file(&path).unwrap();
-    }
 }

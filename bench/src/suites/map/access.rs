@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::mem::replace;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::thread::yield_now;
@@ -15,12 +16,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use sluice_testkit::clock;
-use sluice_testkit::shared::SharedWords;
 use sluice_testkit::workers::{Group, Side, Start};
 
 use super::store::{Client, Key, Stopwatch, Store, VALUE_SIZE, key, number_of, stamp_of, value};
 use crate::harness::figures::MESSAGES_PER_COMMIT;
 use crate::harness::rounds::{Job, Measurement, Metric};
+use crate::suites::counters::Counters;
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
 
 /// Keys of a batch.
@@ -70,15 +71,19 @@ impl Job for Access {
     fn check(&self) -> Result<()> {
         let store = (self.store)()?;
         let users = self.users() as u64;
-        let group = self.start(&*store, |process, start| {
+        self.run(&*store, |process, start| {
             start.wait()?;
             let own = (process.number..self.kind.keys).step_by(users as usize);
             for number in own.take(self.kind.checked as usize) {
-                process.set_and_get(number as usize)?;
+                let set = process.set(number as usize, number)?;
+                let got = process.get(number as usize)?;
+                ensure!(
+                    got == set,
+                    "key {number} has the value {got:#x} after {set:#x} was set"
+                );
             }
             Ok(Vec::new())
         })?;
-        self.finish(group)?;
         let changed = self.count(&*store, |stamp| stamp != 0)?;
         let expected = self.kind.checked.min(self.kind.keys / users) * users;
         ensure!(
@@ -91,19 +96,16 @@ impl Job for Access {
     fn measure(&self) -> Result<Measurement> {
         let store = (self.store)()?;
         store.settle()?;
-        let words = SharedWords::new(2 * SharedWords::PER_LINE)?;
-        let group = self.start(&*store, |process, start| self.work(process, start, &words))?;
-        // After the warm-up.
-        let (cpu_before, commits_before) = store.helper()?;
-        let numbers = self.finish(group)?;
-        let (cpu, commits) = store.helper()?;
+        let counters = Counters::new(2)?;
+        let work = |process: &mut Process, start: &mut Start| self.work(process, start, &counters);
+        let (numbers, [cpu_ns, commits]) = self.run(&*store, work)?;
         // Pending commits must not reach the disk while another store is measured.
         store.settle()?;
         let changed = self.count(&*store, |stamp| stamp & COUNTS > self.kind.warm_up)?;
         let has_set = numbers.iter().any(|numbers| numbers[0] > 0);
         ensure!(changed > 0 || !has_set, "no set has changed a value");
         let mut total = Measurement {
-            cpu_ns: cpu - cpu_before,
+            cpu_ns,
             ..Measurement::default()
         };
         for numbers in &numbers[..self.measured()] {
@@ -114,12 +116,9 @@ impl Job for Access {
             total.messages += messages;
             total.samples.extend(samples);
         }
-        let commits = commits.zip(commits_before);
-        if let Some(commits) = commits.map(|(after, before)| after.wrapping_sub(before)) {
-            if commits > 0 {
-                let messages = total.messages as f64;
-                return Ok(total.with(MESSAGES_PER_COMMIT, messages / f64::from(commits)));
-            }
+        if commits > 0 {
+            let figure = total.messages as f64 / commits as f64;
+            total = total.with(MESSAGES_PER_COMMIT, figure);
         }
         Ok(total)
     }
@@ -139,12 +138,14 @@ impl Access {
         self.duration.as_nanos() as u64
     }
 
-    fn start(
+    /// Returns the numbers of each process; and the processor time and the commits of the helper of the store from the start of all
+    /// to their end.
+    fn run(
         &self,
         store: &dyn Store,
         role: impl Fn(&mut Process, &mut Start) -> Result<Vec<u64>>,
-    ) -> Result<Group> {
-        Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
+    ) -> Result<(Vec<Vec<u64>>, [u64; 2])> {
+        let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
             let mut process = Process::new(number, self.kind.keys, store)?;
             match (self.processes, number) {
                 (Some(_), _) => self.confinement.enter_any_cpu()?,
@@ -152,12 +153,14 @@ impl Access {
                 (None, _) => self.confinement.enter(Side::Second)?,
             }
             role(&mut process, start)
-        })
-    }
-
-    fn finish(&self, mut group: Group) -> Result<Vec<Vec<u64>>> {
+        })?;
+        // After the warm-up.
+        let (cpu_before, commits_before) = store.helper()?;
         group.go()?;
-        group.finish(PROCESS_TIMEOUT + self.duration)
+        let numbers = group.finish(PROCESS_TIMEOUT + self.duration)?;
+        let (cpu, commits) = store.helper()?;
+        let commits = commits.wrapping_sub(commits_before);
+        Ok((numbers, [cpu - cpu_before, commits.into()]))
     }
 
     /// The number of values with such a stamp. The values with which the store was filled have the stamp 0.
@@ -172,7 +175,7 @@ impl Access {
         &self,
         process: &mut Process,
         start: &mut Start,
-        words: &SharedWords,
+        counters: &Counters,
     ) -> Result<Vec<u64>> {
         let neighbour = self.kind.neighbour.filter(|_| process.number > 0);
         let step = neighbour.unwrap_or(self.kind.step);
@@ -184,13 +187,13 @@ impl Access {
         process.sets = self.kind.warm_up;
         process.calls = Stopwatch::default();
         start.wait()?;
-        let end = self.await_all(words);
+        let end = self.await_all(counters);
         let (mut samples, mut messages) = (Vec::new(), 0);
         let cpu = clock::thread_cpu_ns();
         let mut now = clock::now_ns();
         while now <= end {
             let done = step(process)?;
-            let before = std::mem::replace(&mut now, clock::now_ns());
+            let before = replace(&mut now, clock::now_ns());
             if self.kind.has_samples {
                 samples.push(now - before);
             }
@@ -208,18 +211,16 @@ impl Access {
     }
 
     /// Waits until all processes are here, because they are started one after the other. Returns the end of the round.
-    fn await_all(&self, words: &SharedWords) -> u64 {
-        const END: usize = SharedWords::PER_LINE;
-        let before = words.words()[0].fetch_add(1, Ordering::Relaxed);
+    fn await_all(&self, counters: &Counters) -> u64 {
+        const END: usize = 1;
+        let before = counters.at(0).fetch_add(1, Ordering::Relaxed);
         if before + 1 == self.users() as u64 {
-            words.set(END, clock::now_ns() + self.nanoseconds());
+            counters.set(END, clock::now_ns() + self.nanoseconds());
         }
-        loop {
-            match words.get(END) {
-                0 => yield_now(),
-                end => return end,
-            }
+        while counters.get(END) == 0 {
+            yield_now();
         }
+        counters.get(END)
     }
 }
 
@@ -259,16 +260,6 @@ impl Process {
         let value = value(number as u64, stamp);
         self.client.set(&self.keys[number], &value)?;
         Ok(stamp)
-    }
-
-    fn set_and_get(&mut self, number: usize) -> Result<()> {
-        let stamp = self.set(number, number as u64)?;
-        let returned = self.get(number)?;
-        ensure!(
-            returned == stamp,
-            "key {number} has the value {returned:#x} after {stamp:#x} was set"
-        );
-        Ok(())
     }
 
     fn next(&mut self) -> usize {
@@ -331,7 +322,7 @@ impl Process {
             let number = number_of(key)?;
             stamp_of(value, number)?;
             let seen = seen.get_mut(number as usize);
-            let is_new = seen.is_some_and(|seen| !std::mem::replace(seen, true));
+            let is_new = seen.is_some_and(|seen| !replace(seen, true));
             ensure!(is_new, "key {number} was listed twice, or never set");
             Ok(())
         };

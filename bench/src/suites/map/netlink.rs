@@ -19,9 +19,11 @@ use super::access::BATCH;
 use super::sluice_map::{self, Named};
 use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, filled};
 
-/// Places in struct nlmsghdr.
+/// Places in struct nlmsghdr, and in struct nlmsgerr, which follows it in an error.
+const LENGTH: Range<usize> = 0..4;
 const TYPE: Range<usize> = 4..6;
 const SEQUENCE: Range<usize> = 8..12;
+const ERROR: Range<usize> = 16..20;
 /// Bytes of struct nlmsghdr, and of struct genlmsghdr, which follows it.
 const BOTH_HEADERS: usize = 16 + 4;
 /// Bytes of struct nlattr, and the alignment of what it is in.
@@ -51,22 +53,17 @@ struct Handle {
 impl Handle {
     fn open(map: &Named) -> Result<Self> {
         let mut socket = Socket::new()?;
-        let name = format!("{FAMILY}\0");
-        let name = attribute(libc::CTRL_ATTR_FAMILY_NAME as u16, name.as_bytes());
-        let find_family = libc::CTRL_CMD_GETFAMILY as u8;
-        let reply = socket.exchange(&mut request(
-            libc::GENL_ID_CTRL as u16,
-            find_family,
-            &[name],
-        ));
+        let name = attribute(libc::CTRL_ATTR_FAMILY_NAME as u16, &text(FAMILY));
+        let (control, get_family) = (libc::GENL_ID_CTRL as u16, libc::CTRL_CMD_GETFAMILY as u8);
+        let reply = socket.exchange(&mut request(control, get_family, &[name]));
         let reply = reply.context("cannot find the family")?;
         let family = find(reply, libc::CTRL_ATTR_FAMILY_ID as u16)?;
         let family = u16::from_ne_bytes(family.try_into()?);
         let scope = map.cgroup.directory()?;
-        let name = attribute(NAME, format!("{}\0", sluice_map::NAME).as_bytes());
+        let name = attribute(NAME, &text(sluice_map::NAME));
         let scope_fd = attribute(SCOPE_FD, &scope.as_raw_fd().to_ne_bytes());
-        let mut open = request(family, MAP_OPEN, &[name, scope_fd]);
-        let reply = socket.exchange(&mut open).context("cannot open a map")?;
+        let reply = socket.exchange(&mut request(family, MAP_OPEN, &[name, scope_fd]));
+        let reply = reply.context("cannot open a map")?;
         let handle = attribute(HANDLE, find(reply, HANDLE)?);
         let key = attribute(KEY, &[0; KEY_SIZE]);
         let value = attribute(VALUE, &[0; VALUE_SIZE]);
@@ -109,6 +106,10 @@ impl Client for Handle {
     }
 }
 
+fn text(text: &str) -> Vec<u8> {
+    [text.as_bytes(), b"\0"].concat()
+}
+
 fn end_with(bytes: &mut [u8], end: &[u8]) {
     let begin = bytes.len() - end.len();
     bytes[begin..].copy_from_slice(end);
@@ -144,12 +145,8 @@ struct Socket {
 impl Socket {
     /// Requests without an address are for the kernel.
     fn new() -> Result<Self> {
-        let fd = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkGeneric,
-        );
+        let (family, protocol) = (AddressFamily::Netlink, SockProtocol::NetlinkGeneric);
+        let fd = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol);
         Ok(Self {
             fd: fd.context("cannot create a netlink socket")?,
             sequence: 0,
@@ -169,34 +166,25 @@ impl Socket {
 
 /// The attributes of the reply to the request with this number.
 fn parse(message: &[u8], sequence: u32) -> Result<&[u8]> {
-    let header: &[u8; BOTH_HEADERS] = message.first_chunk().context("a reply is too short")?;
-    let [length, _, to, _, error] = std::array::from_fn(|word| {
-        let bytes = std::array::from_fn(|byte| header[4 * word + byte]);
-        u32::from_ne_bytes(bytes)
-    });
-    ensure!(to == sequence, "a reply is to another request");
-    if header[TYPE] == (libc::NLMSG_ERROR as u16).to_ne_bytes() {
-        bail!(Errno::from_raw((error as i32).wrapping_neg()));
+    ensure!(message.len() >= BOTH_HEADERS, "a reply is too short");
+    let word = |place: Range<usize>| message[place].try_into().map(u32::from_ne_bytes);
+    ensure!(word(SEQUENCE)? == sequence, "a reply is to another request");
+    if message[TYPE] == (libc::NLMSG_ERROR as u16).to_ne_bytes() {
+        bail!(Errno::from_raw((word(ERROR)? as i32).wrapping_neg()));
     }
-    let attributes = message.get(BOTH_HEADERS..length as usize);
+    let attributes = message.get(BOTH_HEADERS..word(LENGTH)? as usize);
     attributes.context("a reply was cut off")
 }
 
 fn request(family: u16, command: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
     let attributes = attributes.concat();
     let length = (BOTH_HEADERS + attributes.len()) as u32;
-    let mut bytes = length.to_ne_bytes().to_vec();
-    bytes.extend(
-        [family, libc::NLM_F_REQUEST as u16]
-            .map(u16::to_ne_bytes)
-            .concat(),
-    );
+    let [kind, flags] = [family, libc::NLM_F_REQUEST as u16].map(u16::to_ne_bytes);
     // The sequence number, which is filled in, and the port.
-    bytes.extend([0; 8]);
-    // struct genlmsghdr: the command and the version of the family.
-    bytes.extend([command, VERSION, 0, 0]);
-    bytes.extend(attributes);
-    bytes
+    let numbers = [0; 8];
+    let generic = [command, VERSION, 0, 0];
+    let length = length.to_ne_bytes();
+    [&length[..], &kind, &flags, &numbers, &generic, &attributes].concat()
 }
 
 fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
@@ -224,10 +212,9 @@ impl<'a> Iterator for Attributes<'a> {
 }
 
 fn find(attributes: &[u8], wanted: u16) -> Result<&[u8]> {
-    let mut attributes = Attributes(attributes);
-    let found = attributes.find(|(kind, _)| *kind == wanted);
-    let (_, payload) = found.with_context(|| format!("a reply has no attribute {wanted}"))?;
-    Ok(payload)
+    let mut found = Attributes(attributes).filter(|(kind, _)| *kind == wanted);
+    let found = found.next().map(|(_, payload)| payload);
+    found.with_context(|| format!("a reply has no attribute {wanted}"))
 }
 
 #[cfg(test)]
@@ -254,7 +241,7 @@ mod tests {
             assert!(parse(&message[..length], 0).is_err(), "{length}");
         }
         message[TYPE].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
-        message[16..20].copy_from_slice(&(-libc::EPIPE).to_ne_bytes());
+        message[ERROR].copy_from_slice(&(-libc::EPIPE).to_ne_bytes());
         let error = parse(&message, 0).unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&Errno::EPIPE));
     }

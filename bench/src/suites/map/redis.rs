@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
 
@@ -59,7 +59,8 @@ fn server() -> Command {
 
 pub struct Redis {
     server: Server,
-    path: PathBuf,
+    /// Of its socket.
+    pub path: PathBuf,
     /// The folder of the append-only files.
     files: Option<PathBuf>,
 }
@@ -92,11 +93,6 @@ impl Redis {
             files,
         })
     }
-
-    /// Of its socket.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Store for Redis {
@@ -108,8 +104,8 @@ impl Store for Redis {
         }))
     }
 
-    fn helper(&self) -> Result<(u64, Option<u32>)> {
-        Ok((clock::cpu_ns_of(self.server.pid())?, None))
+    fn helper(&self) -> Result<(u64, u32)> {
+        Ok((clock::cpu_ns_of(self.server.pid())?, 0))
     }
 
     /// Its files, which the server synchronizes once per second only.
@@ -147,9 +143,10 @@ impl Connection {
         self.request.clear();
         self.request.extend_from_slice(head);
         for argument in arguments {
-            let prefix = match argument.len() {
-                KEY_SIZE => BULK_KEY,
-                _ => BULK_VALUE,
+            let prefix = if argument.len() == KEY_SIZE {
+                BULK_KEY
+            } else {
+                BULK_VALUE
             };
             for part in [prefix, argument, END] {
                 self.request.extend_from_slice(part);
@@ -173,12 +170,7 @@ impl Connection {
         Ok(())
     }
 
-    fn set_all<'a>(
-        &mut self,
-        head: &[u8],
-        arguments: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<()> {
-        self.call(head, arguments, OK.len())?;
+    fn expect_ok(&self) -> Result<()> {
         ensure!(self.answer == OK, "Redis did not set a value");
         Ok(())
     }
@@ -188,8 +180,7 @@ fn copy_value(answer: &[u8], value: &mut Value) -> Result<()> {
     let bytes = answer
         .strip_prefix(BULK_VALUE)
         .and_then(|rest| rest.strip_suffix(END));
-    let bytes = bytes.context("an answer of Redis is not the expected value")?;
-    value.copy_from_slice(bytes);
+    value.copy_from_slice(bytes.context("an answer of Redis is not the expected value")?);
     Ok(())
 }
 
@@ -200,14 +191,16 @@ impl Client for Connection {
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        self.set_all(b"*3\r\n$3\r\nSET\r\n", [&key[..], value])
+        self.call(b"*3\r\n$3\r\nSET\r\n", [&key[..], value], OK.len())?;
+        self.expect_ok()
     }
 
     fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
         let pairs = keys.iter().zip(values);
         let head = format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * keys.len());
         let arguments = pairs.flat_map(|(key, value)| [&key[..], value]);
-        self.set_all(head.as_bytes(), arguments)
+        self.call(head.as_bytes(), arguments, OK.len())?;
+        self.expect_ok()
     }
 
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {

@@ -59,9 +59,9 @@ pub trait Store {
     fn client(&self) -> Result<Box<dyn Client>>;
 
     /// The processor time of another process that works for the clients, and the number of its commits, modulo 2^32, where
-    /// several sets can share one.
-    fn helper(&self) -> Result<(u64, Option<u32>)> {
-        Ok((0, None))
+    /// several sets can share one, or else 0.
+    fn helper(&self) -> Result<(u64, u32)> {
+        Ok((0, 0))
     }
 
     /// Waits until all values that were set are stored, and nothing is written any more.

@@ -17,14 +17,17 @@ impl Counters {
         &self.0.words()[number * SharedWords::PER_LINE]
     }
 
+    pub fn total(&self) -> u64 {
+        self.all().sum()
+    }
+
     pub fn get(&self, number: usize) -> u64 {
         self.at(number).load(Ordering::Acquire)
     }
 
-    /// The sum of all.
-    pub fn total(&self) -> u64 {
+    pub fn all(&self) -> impl Iterator<Item = u64> {
         let words = self.0.words().iter().step_by(SharedWords::PER_LINE);
-        words.map(|word| word.load(Ordering::Acquire)).sum()
+        words.map(|word| word.load(Ordering::Acquire))
     }
 
     /// Pairs with the acquire loads.
