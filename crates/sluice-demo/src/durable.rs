@@ -94,12 +94,12 @@ impl Host {
         let socket = self.socket();
         wait_until("sluiced answers", || {
             let mut command = Command::new(&self.sluice);
-            command.args(["map", "status", "--socket"]).arg(&socket);
+            command.args(["store", "status", "--socket"]).arg(&socket);
             let output = Process::start("sluice store status", &mut command)?.wait()?;
             Ok(output.status.success())
         })?;
         let socket = socket.to_string_lossy();
-        self.sluice(&["map", verb, "--socket", &socket, NAME])?;
+        self.sluice(&["store", verb, "--socket", &socket, NAME])?;
         Ok(())
     }
 

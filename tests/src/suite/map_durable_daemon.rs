@@ -63,7 +63,7 @@ impl<'a> Daemon<'a> {
     }
 
     fn run(&self, arguments: &str) -> Result<String> {
-        sluice(self.context, &format!("map {arguments} --socket socket"))?.stdout()
+        sluice(self.context, &format!("store {arguments} --socket socket"))?.stdout()
     }
 
     /// The states of all maps.
