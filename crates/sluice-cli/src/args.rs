@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arguments that several commands share: the scope, the channel, and the properties of a new channel.
 
+use std::fmt::Display;
+use std::ops::Bound::Included;
+use std::ops::RangeBounds;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
@@ -56,6 +60,11 @@ impl ChannelArgs {
 
     pub fn name(&self) -> &Name {
         &self.name
+    }
+
+    /// The name, and the directory of the cgroup.
+    pub fn place(&self) -> (&Name, Option<&Path>) {
+        (&self.name, self.scope.scope.as_deref())
     }
 
     pub fn ring(&self) -> sluice::Result<Channel> {
@@ -141,6 +150,14 @@ pub struct OpenChannelArgs {
 }
 
 impl OpenChannelArgs {
+    pub fn directory(&self) -> Option<&Path> {
+        self.scope.as_deref()
+    }
+
+    pub fn creates(&self) -> bool {
+        self.create
+    }
+
     pub fn scope(&self) -> sluice::Result<Scope> {
         scope(self.scope.as_deref())
     }
@@ -162,11 +179,22 @@ pub fn permissions(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "give permission bits in octal, from 0 to 777, such as 660".to_owned())
 }
 
-/// Parses a whole number above 0.
-pub fn number() -> impl TypedValueParser<Value = u64> {
-    StringValueParser::new().try_map(|text| {
-        let number = text.parse().ok().filter(|number| *number > 0);
-        number.ok_or("give a whole number above 0")
+/// Parses a whole number of this range.
+pub fn number<T>(
+    range: impl RangeBounds<T> + Clone + Send + Sync + 'static,
+) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    StringValueParser::new().try_map(move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| match (range.start_bound(), range.end_bound()) {
+            (Included(least), Included(most)) => {
+                format!("give a whole number from {least} to {most}")
+            }
+            (Included(least), _) => format!("give a whole number, at least {least}"),
+            _ => "give a whole number".to_owned(),
+        })
     })
 }
 
@@ -215,7 +243,7 @@ pub fn time_or_zero(text: &str) -> Result<Duration, String> {
         (Ok(number), Some((_, unit))) => number
             .checked_mul(*unit)
             .map(Duration::from_nanos)
-            .ok_or_else(|| "give a time of up to 584 years, as 200000d".to_owned()),
+            .ok_or_else(|| "give a time of up to 584 years, such as 200000d".to_owned()),
         (Ok(number), None) if name.is_empty() => Err(format!(
             "a time has a unit: give {number}s or {number}ms, for example"
         )),

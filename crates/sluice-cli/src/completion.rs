@@ -181,7 +181,7 @@ fn kind(noun: &str) -> Option<Kind> {
         "pipe" => Kind::Pipe,
         "ring" => Kind::Ring,
         "bus" => Kind::Bus,
-        "map" => Kind::Map,
+        "map" | "store" => Kind::Map,
         "feed" => Kind::Feed,
         _ => return None,
     })

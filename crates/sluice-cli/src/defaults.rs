@@ -24,7 +24,7 @@ fn values() -> [(&'static str, String); 18] {
         ),
         ("RING_CAPACITY", size(ring::DEFAULT_CAPACITY)),
         ("RING_CAPACITY_MAX", size(ring::CAPACITY_MAX)),
-        ("SPIN", Options::DEFAULT_SPIN.as_micros().to_string()),
+        ("SPIN", format!("{}us", Options::DEFAULT_SPIN.as_micros())),
         ("BUS_MODE", Mode::default().to_string()),
         ("BUS_CAPACITY", size(bus::DEFAULT_CAPACITY)),
         ("BUS_CAPACITY_MAX", size(bus::CAPACITY_MAX)),

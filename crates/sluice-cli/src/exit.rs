@@ -11,7 +11,7 @@ use sluice::map::{self, SyncError, WatchError, WriteError};
 use sluice::ring::SetupError;
 use sluiced_protocol::FailureKind;
 
-use crate::map::NoSuchKey;
+use crate::map::{NoSuchKey, StoredOnly};
 use crate::ring::{PathInUse, WaitTimeout};
 use crate::store::{DaemonError, failure_kind};
 
@@ -42,7 +42,11 @@ fn of_other_error(error: &anyhow::Error) -> u8 {
         _ if error.is::<WaitTimeout>() => TIMED_OUT,
         _ if error.is::<NoSuchKey>() => NOT_FOUND,
         _ if error.is::<PathInUse>() => ALREADY_EXISTS,
-        _ => FAILURE,
+        _ => match error.downcast_ref::<StoredOnly>() {
+            Some(stored) if stored.would_hide() => ALREADY_EXISTS,
+            Some(_) => NOT_FOUND,
+            None => FAILURE,
+        },
     }
 }
 

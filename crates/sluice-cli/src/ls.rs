@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
@@ -17,7 +16,7 @@ pub struct Arguments {
     #[command(flatten)]
     scope: ScopeArgs,
 
-    /// List the channels of all cgroups, below the directory of each; needs root
+    /// List the channels of all cgroups, each cgroup with its directory; needs root
     #[arg(long, conflicts_with = "scope")]
     all: bool,
 
@@ -27,8 +26,8 @@ pub struct Arguments {
 
 /// A channel in the list of all cgroups.
 #[derive(Serialize)]
-struct Found<'a> {
-    scope: &'a Path,
+struct Found {
+    scope: String,
     #[serde(flatten)]
     channel: ChannelRow,
 }
@@ -68,16 +67,17 @@ fn print_all(format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<(
             Err(_) if !scope.exists() => continue,
             listed => listed?,
         };
+        let directory = output::shown(scope.as_os_str().as_bytes());
         match format.json {
-            true => objects.extend(channels.into_iter().map(|channel| Found { scope, channel })),
+            true => objects.extend(channels.into_iter().map(|channel| Found {
+                scope: directory.clone(),
+                channel,
+            })),
             false if channels.is_empty() => {}
             false => {
                 let separator = if text.is_empty() { "" } else { "\n" };
                 let table = table(&channels, format.numeric);
-                text += &format!(
-                    "{separator}{}:\n{table}",
-                    sluice::escape(scope.as_os_str().as_bytes())
-                );
+                text += &format!("{separator}{directory}:\n{table}");
             }
         }
     }

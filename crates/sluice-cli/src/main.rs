@@ -31,7 +31,7 @@ mod wait_notice;
 use std::io;
 use std::process::{self, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Move data between processes through named pipes, shared-memory rings, message buses or maps
@@ -92,11 +92,24 @@ fn parse() -> Cli {
 
 /// Prints an error of the usage, or the requested help, which may not be writable.
 fn exit_with(error: &clap::Error) -> ! {
-    let is_unwritten = match error.print() {
-        Err(error) => error.kind() != io::ErrorKind::BrokenPipe,
-        Ok(()) => false,
+    let printed = match error.use_stderr() {
+        true => Ok(()),
+        false => stream::require_open(&io::stdout(), "output"),
     };
-    process::exit(error.exit_code().max(is_unwritten.into()))
+    let printed = printed.and_then(|()| match error.print() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context(output::UNWRITTEN)
+        }
+        _ => Ok(()),
+    });
+    let code = match printed {
+        Ok(()) => error.exit_code(),
+        Err(unwritten) => {
+            output::note(&format!("sluice: {}", with_causes(&unwritten)));
+            1
+        }
+    };
+    process::exit(code)
 }
 
 fn main() -> ExitCode {
@@ -359,6 +372,7 @@ mod tests {
             "sluice bus pub prices --mode unicast",
             "sluice bus pub prices --to 0",
             "sluice bus pub prices --raw --framing lines",
+            "sluice bus pub prices --json",
             "sluice bus pub prices 17.5 --raw",
             "sluice bus sub prices --raw --json",
             "sluice bus sub prices --capacity 1M",

@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::stream;
 
+pub const UNWRITTEN: &str = "cannot write to standard output; check where it is redirected to";
+
 /// Standard output was closed by its reader, as in `sluice ls | head -n 1`.
 #[derive(Debug)]
 struct Closed;
@@ -28,25 +30,26 @@ pub fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints text to standard error, without bytes that could control a terminal, such as those in a path. If that fails, nobody can be told.
-pub fn note(text: &str) {
-    let lines = text.split('\n').map(shown);
-    let _ = writeln!(io::stderr(), "{}", lines.collect::<Vec<_>>().join("\n"));
+/// Prints a line to standard error, without bytes that could control a terminal, such as those in a path. If that fails, nobody can be
+/// told.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{}", shown(line.as_bytes()));
 }
 
-/// As it is if it is printable: names in it are escaped already.
-fn shown(line: &str) -> String {
-    let escaped = sluice::escape(line.as_bytes());
-    match escaped == line.replace('\\', r"\\") {
-        true => line.to_owned(),
-        false => escaped,
+/// As it is if it is printable, also with backslashes, and escaped otherwise.
+pub fn shown(bytes: &[u8]) -> String {
+    let escaped = sluice::escape(bytes);
+    match std::str::from_utf8(bytes) {
+        Ok(text) if escaped == text.replace('\\', r"\\") => text.to_owned(),
+        _ => escaped,
     }
 }
 
 /// Prints a JSON object to standard error, because the data is in standard output.
 pub fn print_summary(summary: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(summary);
-    note(&text.context("cannot encode the summary as JSON")?);
+    let text = text.context("cannot encode the summary as JSON")?;
+    let _ = writeln!(io::stderr(), "{text}");
     Ok(())
 }
 
@@ -55,7 +58,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Error::new(Closed)),
-        other => other.context("cannot write to standard output; check where it is redirected to"),
+        other => other.context(UNWRITTEN),
     }
 }
 

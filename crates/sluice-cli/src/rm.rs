@@ -8,7 +8,7 @@ use crate::args::ChannelArgs;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    channel: ChannelArgs,
+    pub channel: ChannelArgs,
 
     /// End the channel for the processes that have it open, too
     ///

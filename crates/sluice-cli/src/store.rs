@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, Subcommand, ValueHint};
 use sluice::Name;
 use sluiced_protocol::{
-    Bytes, Failure, FailureKind, MapName, MapStatus, Outcome, Request, Response, SILENCE, SOCKET,
-    Selection, Status, SyncMode,
+    Bytes, Failure, FailureKind, MapName, MapState, MapStatus, Outcome, Request, Response, SILENCE,
+    SOCKET, Selection, Status, SyncMode,
 };
 
 use crate::args;
@@ -24,6 +24,7 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 #[derive(Subcommand)]
 pub enum Verb {
     /// List the stored maps of all cgroups
+    #[command(aliases = ["ls", "list"])]
     Status(StatusArgs),
     /// Restore a stored map into the kernel
     Attach(SelectionArgs),
@@ -45,7 +46,7 @@ struct DaemonArgs {
 struct ScopeArgs {
     /// The cgroup of the map [default: the cgroup of this process]
     ///
-    /// Its directory below /sys/fs/cgroup, or its path from there, as "store status" prints it.
+    /// Its directory, such as /sys/fs/cgroup/a, or its path, such as /a, as "store status" prints it.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     scope: Option<PathBuf>,
 }
@@ -266,6 +267,14 @@ impl SelectionArgs {
 impl ScopeArgs {
     fn map(&self, name: &Name) -> Result<MapName> {
         let path = match &self.scope {
+            Some(path) if path.is_relative() => {
+                from_root(&path.canonicalize().with_context(|| {
+                    format!(
+                        "no directory {}; give that of a cgroup, such as /sys/fs/cgroup/a",
+                        path.display()
+                    )
+                })?)
+            }
             Some(path) => from_root(path),
             None => own_cgroup()?,
         };
@@ -280,6 +289,23 @@ fn from_root(path: &Path) -> Bytes {
     // Without slashes at the end.
     let path: PathBuf = Path::new("/").join(path).components().collect();
     Bytes(path.into_os_string().into_vec())
+}
+
+/// The state of a map in the store of sluiced; none if it is not stored.
+pub fn state(name: &Name, directory: Option<&Path>) -> Result<Option<MapState>> {
+    let scope = ScopeArgs {
+        scope: directory.map(Path::to_owned),
+    };
+    let map = scope.map(name)?;
+    let daemon = DaemonArgs {
+        socket: SOCKET.into(),
+    };
+    let status = match daemon.call(&Request::Status)? {
+        Response::Status(status) => status,
+        _ => return unexpected(),
+    };
+    let mut maps = status.maps.into_iter();
+    Ok(maps.find(|one| one.map == map).map(|one| one.state))
 }
 
 fn own_cgroup() -> Result<Bytes> {
@@ -300,8 +326,6 @@ pub fn failure_kind(error: &DaemonError) -> Option<FailureKind> {
 
 #[cfg(test)]
 mod tests {
-    use sluiced_protocol::MapState;
-
     use super::*;
 
     #[test]
@@ -309,7 +333,6 @@ mod tests {
         for (given, path) in [
             ("/a/b", "/a/b"),
             ("/a/b/", "/a/b"),
-            ("a/b", "/a/b"),
             ("/", "/"),
             ("/sys/fs/cgroup/a", "/a"),
             ("/sys/fs/cgroup", "/"),

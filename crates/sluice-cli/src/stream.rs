@@ -32,10 +32,11 @@ static AT_START: extern "C" fn() = note_closed;
 /// Fails if the stream, "input" or "output", was closed at the start.
 pub fn require_open(stream: &impl AsRawFd, name: &str) -> Result<()> {
     let closed = CLOSED.load(Ordering::Relaxed) >> stream.as_raw_fd() & 1;
-    ensure!(
-        closed == 0,
-        "standard {name} is closed; redirect it, to /dev/null if nothing is wanted of it"
-    );
+    let advice = match name {
+        "input" => "redirect it from a file",
+        _ => "redirect it to a file, or to /dev/null",
+    };
+    ensure!(closed == 0, "standard {name} is closed; {advice}");
     Ok(())
 }
 
@@ -49,7 +50,7 @@ pub fn open(argument: &Option<PathBuf>, purpose: &str) -> Result<File> {
     match file_path(argument) {
         Some(path) => File::open(path)
             .with_context(|| format!("cannot open {}; give a readable file", path.display())),
-        None => input().with_context(|| format!("give a file to {purpose}")),
+        None => input().with_context(|| format!("no file to {purpose}")),
     }
 }
 

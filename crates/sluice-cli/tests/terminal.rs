@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-const SEND: &str = "sluice ring send socket --capacity 64K <records";
-const RECV: &str = "sluice ring recv socket";
+const SEND: &str = "sluice ring send --socket socket --capacity 64K <records";
+const RECV: &str = "sluice ring recv --socket socket";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bar {

@@ -43,7 +43,7 @@ fn a_result_that_is_not_written_is_a_failure(context: &Context) -> Result<()> {
         while read -r arguments; do
             for output in '> /dev/full' '>&-'; do
                 eval "sluice $arguments $output" 2> log && echo "succeeded: $arguments $output"
-                [[ -s log ]] || [[ $arguments = *help* ]] || echo "said nothing: $arguments $output"
+                [[ -s log ]] || echo "said nothing: $arguments $output"
             done
         done <<'COMMANDS'
 ls
@@ -57,9 +57,10 @@ map get entries key
 map get entries key --json
 map export entries
 completion bash
-COMMANDS
-        sluice --help > /dev/full || sluice map get --help > /dev/full || echo done"#;
-    expect_output(context, text, "done\n")
+--help
+map get --help
+COMMANDS"#;
+    expect_output(context, text, "")
 }
 
 /// What was received is gone: a pipe, a bus and a feed do not keep it. A map does.

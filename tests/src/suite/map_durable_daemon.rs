@@ -2,6 +2,7 @@
 //! The daemon sluiced with the module: what its own tests cannot show, because it needs the kernel, its limits or its clocks.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use sluice::{Channel, Scope};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
-use crate::support::cli::{self, sluice};
+use crate::support::cli::{self, NAME_TAKEN, NO_CHANNEL, sluice};
 use crate::support::parameter::Parameter;
 use crate::support::shell::bash;
 use crate::support::time::{event_timeout, eventually};
@@ -27,8 +28,12 @@ topic!(
         a_limit_of_the_size_of_files_refuses_changes,
         many_maps_need_few_descriptors,
         a_map_whose_changes_are_lost_ends_with_its_cgroup,
+        a_stored_map_that_is_not_loaded_is_named_and_not_hidden,
     ],
 );
+
+/// The default of the command and the daemon.
+const SOCKET: &str = "/run/sluice/sluiced.sock";
 
 /// A daemon with its store in the directory of the test.
 struct Daemon<'a> {
@@ -91,6 +96,24 @@ impl Drop for Daemon<'_> {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_file(self.context.scratch.join("socket"));
+    }
+}
+
+/// The socket that the command uses by default leads to that of the test, until this is dropped.
+struct DefaultSocket;
+
+impl DefaultSocket {
+    fn lead_to(daemon: &Daemon) -> Result<Self> {
+        let directory = Path::new(SOCKET).parent().context("no directory")?;
+        fs::create_dir_all(directory)?;
+        symlink(daemon.context.scratch.join("socket"), SOCKET)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for DefaultSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(SOCKET);
     }
 }
 
@@ -246,5 +269,35 @@ fn a_map_whose_changes_are_lost_ends_with_its_cgroup(context: &Context) -> Resul
     let entry = map.get("key")?.context("it is gone")?;
     expect("the value", entry.value.as_slice(), &b"kept"[..])?;
     map.set("key", "next")?;
+    daemon.finish()
+}
+
+fn a_stored_map_that_is_not_loaded_is_named_and_not_hidden(context: &Context) -> Result<()> {
+    let daemon = Daemon::start(context)?;
+    sluice(context, "map create jobs --durable")?.stdout()?;
+    sluice(context, "map set jobs key value")?.stdout()?;
+    daemon.run("detach jobs")?;
+    let _socket = DefaultSocket::lead_to(&daemon)?;
+    let stored =
+        "'jobs' is stored, but not in the kernel (state: detached); run 'sluice store attach jobs'";
+    for arguments in [
+        "get jobs key",
+        "set jobs key value",
+        "info jobs",
+        "watch jobs",
+    ] {
+        let missing = sluice(context, &format!("map {arguments}"))?;
+        missing.expect_failure(NO_CHANNEL, &[stored])?;
+    }
+    for arguments in ["create jobs", "set jobs key value --create"] {
+        let hiding = sluice(context, &format!("map {arguments}"))?;
+        hiding.expect_failure(NAME_TAKEN, &[stored, "--force"])?;
+    }
+    sluice(context, "map create other")?.stdout()?;
+    sluice(context, "map create jobs --force")?.stdout()?;
+    sluice(context, "map rm jobs")?.stdout()?;
+    daemon.run("attach jobs")?;
+    let value = sluice(context, "map get jobs key")?.stdout()?;
+    expect("the value", value, "value".to_owned())?;
     daemon.finish()
 }

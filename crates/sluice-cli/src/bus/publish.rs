@@ -23,13 +23,13 @@ pub struct Arguments {
     bus: OpenBusArgs,
 
     /// The message [default: each line of standard input is one]
-    #[arg(allow_hyphen_values = true, conflicts_with_all = ["framing", "raw", "count"])]
+    #[arg(allow_negative_numbers = true, conflicts_with_all = ["framing", "raw", "count"])]
     message: Option<OsString>,
 
     /// Send to the subscriber with this id only
     ///
     /// Not on a unicast bus, nor on one with --mappable. The options --subscribers of bus info and --json of bus sub show ids.
-    #[arg(long, value_name = "ID", value_parser = args::number())]
+    #[arg(long, value_name = "ID", value_parser = args::number(1u64..))]
     to: Option<u64>,
 
     /// Wait up to this time for the bus and a subscriber before sending
@@ -39,7 +39,7 @@ pub struct Arguments {
     wait: Option<Duration>,
 
     /// Exit after this number of messages [default: at the end of the input]
-    #[arg(long, value_name = "N", value_parser = args::number())]
+    #[arg(long, value_name = "N", value_parser = args::number(1u64..))]
     count: Option<u64>,
 
     /// Framing of the messages in standard input

@@ -39,7 +39,7 @@ pub struct Arguments {
     monitor: bool,
 
     /// Exit after this number of messages [default: never]
-    #[arg(long, value_name = "N", value_parser = args::number())]
+    #[arg(long, value_name = "N", value_parser = args::number(1u64..))]
     count: Option<u64>,
 
     /// Fail if there is no message for this time

@@ -32,7 +32,7 @@ pub struct Arguments {
     framing: Framing,
 
     /// Exit after this number of packets [default: at the end of the feed]
-    #[arg(long, value_name = "N", value_parser = args::number())]
+    #[arg(long, value_name = "N", value_parser = args::number(1u64..))]
     count: Option<u64>,
 
     /// Print each packet as a JSON object in a line, with sequence, losses and time

@@ -29,7 +29,7 @@ pub struct Arguments {
     interval: Duration,
 
     /// Bytes of a packet after its header, up to {PACKET_MAX}
-    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=i64::from(PACKET_MAX)))]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, default_value_t = 64, value_parser = args::number(0..=PACKET_MAX))]
     size: u32,
 
     /// The number of packets to publish, lost ones included [default: until interrupted]

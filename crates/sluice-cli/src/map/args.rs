@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -15,6 +15,7 @@ use sluice_abi::map::EVENTS_MAX;
 
 use super::durable::DurableArgs;
 use super::escape::unescape;
+use super::stored::ForceArgs;
 use crate::args::{self, ChannelArgs, OpenChannelArgs};
 use crate::output;
 use crate::stream::{self, file_path};
@@ -45,13 +46,13 @@ pub struct OpenMapArgs {
     capacity: Option<u64>,
 
     /// The most entries of a new map [default: as many as fit into the capacity]
-    #[arg(long, value_name = "N", requires = "create", value_parser = args::number())]
+    #[arg(long, value_name = "N", requires = "create", value_parser = args::number(1u64..))]
     entries: Option<u64>,
 
     /// Changes that a new map keeps for watchers, up to {MAP_EVENTS_MAX} [default: {MAP_EVENTS}]
     ///
     /// Rounded up to a power of two. A watcher that is further behind misses changes.
-    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX)))]
+    #[arg(long, value_name = "N", requires = "create", value_parser = args::number(1..=EVENTS_MAX))]
     events: Option<u32>,
 
     /// Restore the stored map of this name, or create a durable one; needs the daemon sluiced
@@ -62,6 +63,9 @@ pub struct OpenMapArgs {
 
     #[command(flatten)]
     durability: DurableArgs,
+
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 impl OpenMapArgs {
@@ -83,12 +87,18 @@ impl OpenMapArgs {
         let mut options = new_map(self.capacity, self.entries, self.events);
         if self.durable {
             options = options.durable(self.durability.durability()?);
+        } else if self.open.creates() {
+            self.force.check(&channel, self.open.directory())?;
         }
         Ok(open(&options, &self.open.options(&channel))?)
     }
 
     pub fn name(&self) -> &Name {
         &self.name
+    }
+
+    pub fn directory(&self) -> Option<&Path> {
+        self.open.directory()
     }
 }
 
@@ -131,7 +141,7 @@ pub struct PrefixArgs {
         value_name = "TEXT",
         default_value = "",
         hide_default_value = true,
-        allow_hyphen_values = true
+        allow_negative_numbers = true
     )]
     prefix: OsString,
 }

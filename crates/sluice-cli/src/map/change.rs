@@ -18,7 +18,7 @@ use crate::output;
 #[derive(Args)]
 pub struct SetArguments {
     #[command(flatten)]
-    map: OpenMapArgs,
+    pub(super) map: OpenMapArgs,
 
     #[command(flatten)]
     key: KeyArgs,
@@ -32,12 +32,13 @@ pub struct SetArguments {
                       [VALUE]")]
 pub struct CasArguments {
     #[command(flatten)]
-    map: OpenMapArgs,
+    pub(super) map: OpenMapArgs,
 
     #[command(flatten)]
     key: KeyArgs,
 
     /// The version that the entry must have; 0: there must be no entry
+    #[arg(value_parser = args::number(0u64..))]
     version: u64,
 
     #[command(flatten)]
@@ -69,13 +70,13 @@ struct ChangeArgs {
 #[derive(Args)]
 pub struct DelArguments {
     #[command(flatten)]
-    channel: ChannelArgs,
+    pub(super) channel: ChannelArgs,
 
     #[command(flatten)]
     key: KeyArgs,
 
     /// Delete the entry only if it has this version
-    #[arg(long, value_name = "VERSION", value_parser = args::number())]
+    #[arg(long, value_name = "VERSION", value_parser = args::number(1u64..))]
     if_version: Option<u64>,
 
     /// Of a durable map: do not wait until the change is stored, nor for room

@@ -8,6 +8,7 @@ use sluice_abi::map::EVENTS_MAX;
 use super::args::new_map;
 use super::durable::DurableArgs;
 use super::info::MapObject;
+use super::stored::ForceArgs;
 use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::output;
 
@@ -27,13 +28,13 @@ pub struct Arguments {
     capacity: Option<u64>,
 
     /// The most entries of a new map [default: as many as fit into the capacity]
-    #[arg(long, value_name = "N", value_parser = args::number())]
+    #[arg(long, value_name = "N", value_parser = args::number(1u64..))]
     entries: Option<u64>,
 
     /// Changes that a new map keeps for watchers, up to {MAP_EVENTS_MAX} [default: {MAP_EVENTS}]
     ///
     /// Rounded up to a power of two. A watcher that is further behind misses changes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = args::number(1..=EVENTS_MAX))]
     events: Option<u32>,
 
     /// Store the new map, and restore it after a restart of the host; needs the daemon sluiced
@@ -43,6 +44,9 @@ pub struct Arguments {
     #[command(flatten)]
     durability: DurableArgs,
 
+    #[command(flatten)]
+    force: ForceArgs,
+
     /// Print the new map as a JSON object
     #[arg(long)]
     json: bool,
@@ -51,8 +55,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.map()?;
     let mut options = new_map(arguments.capacity, arguments.entries, arguments.events);
-    if arguments.durable {
-        options = options.durable(arguments.durability.durability()?);
+    match arguments.durable {
+        true => options = options.durable(arguments.durability.durability()?),
+        false => {
+            let (_, directory) = arguments.channel.place();
+            arguments.force.check(&channel, directory)?;
+        }
     }
     options
         .create(&arguments.new.options(&channel))

@@ -18,13 +18,14 @@ const CHUNK: usize = 128 << 10;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    channel: ChannelArgs,
+    pub(super) channel: ChannelArgs,
 
     /// The file to write, which is replaced if it exists [default: '-', standard output]
     file: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    stream::require_output(&arguments.file)?;
     // Open the map first, so that an error does not truncate the file.
     let map = open_reader(&arguments.channel)?;
     let output = stream::create(&arguments.file)?;

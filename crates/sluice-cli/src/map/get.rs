@@ -15,7 +15,7 @@ use crate::output;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    channel: ChannelArgs,
+    pub(super) channel: ChannelArgs,
 
     #[command(flatten)]
     key: KeyArgs,

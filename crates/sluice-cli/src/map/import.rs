@@ -24,7 +24,7 @@ const BATCH_ENTRIES: usize = 256;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    map: OpenMapArgs,
+    pub(super) map: OpenMapArgs,
 
     /// The file to read [default: '-', standard input]
     file: Option<PathBuf>,

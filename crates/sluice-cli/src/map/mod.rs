@@ -12,16 +12,21 @@ mod import;
 mod info;
 mod ls;
 mod object;
+mod stored;
 mod sync;
 mod watch;
 
+use std::path::Path;
+
 use anyhow::Result;
 use clap::Subcommand;
+use sluice::Name;
 
 use crate::args::{ChannelArgs, InfoArgs};
 use crate::rm;
 
 pub use get::NoSuchKey;
+pub use stored::StoredOnly;
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -54,7 +59,34 @@ pub enum Verb {
     Import(import::Arguments),
 }
 
+impl Verb {
+    /// The map that the command uses, and the directory of its cgroup.
+    fn map(&self) -> Option<(&Name, Option<&Path>)> {
+        let map = match self {
+            Self::Set(arguments) => &arguments.map,
+            Self::Cas(arguments) => &arguments.map,
+            Self::Watch(arguments) => &arguments.map,
+            Self::Import(arguments) => &arguments.map,
+            Self::Create(_) | Self::Ls(_) => return None,
+            Self::Rm(arguments) => return Some(arguments.channel.place()),
+            Self::Info(arguments) => return Some(arguments.channel.place()),
+            Self::Get(arguments) => return Some(arguments.channel.place()),
+            Self::Del(arguments) => return Some(arguments.channel.place()),
+            Self::Sync(arguments) => return Some(arguments.channel.place()),
+            Self::Export(arguments) => return Some(arguments.channel.place()),
+        };
+        Some((map.name(), map.directory()))
+    }
+}
+
 pub fn run(verb: &Verb) -> Result<()> {
+    execute(verb).map_err(|error| match verb.map() {
+        Some((name, directory)) => stored::explain(error, name, directory),
+        None => error,
+    })
+}
+
+fn execute(verb: &Verb) -> Result<()> {
     match verb {
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => ls::run(arguments),

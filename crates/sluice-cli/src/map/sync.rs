@@ -13,10 +13,10 @@ use crate::output;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    channel: ChannelArgs,
+    pub(super) channel: ChannelArgs,
 
     /// The number of the change to wait for, which 'set --json' prints [default: the last change]
-    #[arg(value_parser = args::number())]
+    #[arg(value_parser = args::number(1u64..))]
     number: Option<u64>,
 
     /// Print a JSON object with the number up to which all changes are stored

@@ -21,10 +21,13 @@ use crate::text::encode;
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
 
+/// The number of changes after which a write starts, also if most are of other keys.
+const EVENTS: usize = 1024;
+
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    map: OpenMapArgs,
+    pub(super) map: OpenMapArgs,
 
     #[command(flatten)]
     keys: PrefixArgs,
@@ -32,11 +35,11 @@ pub struct Arguments {
     /// Begin after this sequence; 0: with the oldest change that is kept [default: with the next change]
     ///
     /// Fails if there is no such change yet.
-    #[arg(long, value_name = "SEQUENCE")]
+    #[arg(long, value_name = "SEQUENCE", value_parser = args::number(0u64..))]
     after: Option<u64>,
 
     /// Exit after this number of changes [default: never]
-    #[arg(long, value_name = "N", value_parser = args::number())]
+    #[arg(long, value_name = "N", value_parser = args::number(1u64..))]
     count: Option<u64>,
 
     /// Fail if there is no change for this time
@@ -67,6 +70,8 @@ struct Received {
     keys: PrefixArgs,
     buffer: Vec<u8>,
     changes: u64,
+    /// Missed since the last printed change.
+    unreported: u64,
     missed: Arc<AtomicU64>,
 }
 
@@ -82,6 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         keys: arguments.keys.clone(),
         buffer: Vec::new(),
         changes: 0,
+        unreported: 0,
         missed,
     };
     let outcome = received.receive_all(&mut watcher, arguments, &output);
@@ -128,14 +134,20 @@ impl Received {
                 printed = Instant::now();
             }
             collected.map_err(|error| self.explain(error))?;
+            if let Some(time) = arguments.timeout.filter(|time| printed.elapsed() >= *time) {
+                return Err(self.explain(WatchError::TimedOut(time).into()));
+            }
         }
         Ok(())
     }
 
-    /// The first change, and those that are available now.
+    /// The first change, and some of those that are available now.
     fn collect(&mut self, first: Event, watcher: &mut Watcher, limit: u64) -> Result<()> {
         self.push(&first)?;
-        while self.changes < limit && self.buffer.len() < CHUNK {
+        for _ in 0..EVENTS {
+            if self.changes == limit || self.buffer.len() >= CHUNK {
+                break;
+            }
             match watcher.try_next() {
                 Err(WatchError::Empty) => break,
                 other => self.push(&other?)?,
@@ -146,10 +158,13 @@ impl Received {
 
     fn push(&mut self, event: &Event) -> Result<()> {
         self.missed.fetch_add(event.missed, Ordering::Relaxed);
+        self.unreported += event.missed;
         if !self.keys.matches(&event.key) {
             return Ok(());
         }
-        self.buffer.extend(line(event, self.json)?.as_bytes());
+        let missed = std::mem::take(&mut self.unreported);
+        self.buffer
+            .extend(line(event, missed, self.json)?.as_bytes());
         self.buffer.push(b'\n');
         self.changes += 1;
         Ok(())
@@ -165,11 +180,10 @@ impl Received {
 }
 
 /// sluice-map(1) describes both forms.
-fn line(event: &Event, json: bool) -> Result<String> {
+fn line(event: &Event, missed: u64, json: bool) -> Result<String> {
     let Event {
         sequence,
         change,
-        missed,
         version,
         ..
     } = *event;

@@ -23,7 +23,7 @@ pub struct Arguments {
     capacity: Option<u64>,
 
     /// Allocate the memory of a new ring from this NUMA node
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = args::number(0u32..))]
     node: Option<u32>,
 
     /// Print the new ring as a JSON object

@@ -31,7 +31,7 @@ pub enum Verb {
     Send(send::Arguments),
     /// Print each received record, until the sender has closed the ring
     Recv(recv::Arguments),
-    /// Create a persistent device ring, which exists until it is removed
+    /// Create a persistent ring, which exists until it is removed
     Create(create::Arguments),
     /// List the rings of a scope
     #[command(alias = "list")]

@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", conflicts_with = "socket", value_parser = args::size)]
     capacity: Option<u64>,
 
-    /// Reject a sender, or a channel, whose ring is larger than this [default: {RING_CAPACITY_MAX}, the limit]
+    /// Reject a ring that is larger than this [default: {RING_CAPACITY_MAX}, the limit]
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     max_capacity: Option<u64>,
 

@@ -56,7 +56,7 @@ pub struct SetupArgs {
     lock: bool,
 
     /// Allocate the memory of this side, or of a new ring, from this NUMA node
-    #[arg(long, value_name = "N", requires = "new_memory")]
+    #[arg(long, value_name = "N", requires = "new_memory", value_parser = args::number(0u32..))]
     node: Option<u32>,
 
     /// Print a JSON summary to standard error at the end
@@ -70,11 +70,11 @@ pub struct SetupArgs {
 struct PlaceArgs {
     /// The name of the ring
     ///
-    /// The options --scope, --create, --persist and --permissions are for it.
+    /// The options --scope, --create, --any-owner, --persist and --permissions are for it.
     #[arg(id = "channel", value_name = "NAME", value_parser = args::name(), conflicts_with = "socket_options")]
     name: Option<Name>,
 
-    /// Use a ring without the kernel module, over which both sides agree through the socket at this path
+    /// Use a ring without the kernel module; both sides connect through the socket at this path
     ///
     /// The socket exists only while one side listens.
     #[arg(long, value_name = "PATH", conflicts_with = "channel_options")]

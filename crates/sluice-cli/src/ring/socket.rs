@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -14,6 +15,10 @@ use super::listen::{AcceptOutcome, SignalSafeListener};
 use super::side::{Role, Side};
 use super::wait::WaitLimit;
 use crate::wait_notice::with_wait_notice;
+use crate::{args, output};
+
+/// The limit of one handshake, as that of the library.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 #[group(id = "socket_options")]
@@ -30,7 +35,7 @@ pub struct SocketArgs {
     ///
     /// With this option a listening side gives its socket mode 666, and rejects other users after they connect; restrict access by the
     /// directory instead.
-    #[arg(long, value_name = "UID", conflicts_with = "allow_everyone")]
+    #[arg(long, value_name = "UID", conflicts_with = "allow_everyone", value_parser = args::number(0u32..))]
     allow_user: Vec<u32>,
 
     /// Allow the other side to run as any user
@@ -83,6 +88,10 @@ impl SocketArgs {
     fn connect<S: Side>(&self, path: &Path, limit: &WaitLimit, options: &Options) -> Result<S> {
         check_directory(path)?;
         limit.retry(&self.awaited(path, S::ROLE), || {
+            let options = match limit.left() {
+                Some(left) => &options.clone().handshake_timeout(left.min(HANDSHAKE)),
+                None => options,
+            };
             let connected = Socket::try_connect(path);
             match connected.and_then(|socket| S::connect(options, socket)) {
                 Err(error) if is_temporary(&error) => {
@@ -90,7 +99,13 @@ impl SocketArgs {
                     Ok(None)
                 }
                 // The other side may have been stopped.
-                Err(SetupError::HandshakeTimeout(_)) => Ok(None),
+                Err(SetupError::HandshakeTimeout(_)) if limit.left() != Some(Duration::ZERO) => {
+                    output::note(&format!(
+                        "sluice: the process at {} does not answer; continue it (SIGCONT), or end it",
+                        path.display()
+                    ));
+                    Ok(None)
+                }
                 set_up => Ok(Some(set_up?)),
             }
         })

@@ -31,6 +31,12 @@ impl WaitLimit {
         self.time.is_some()
     }
 
+    /// The rest of the time; none without a limit.
+    pub fn left(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map(left)
+    }
+
     /// Repeats an attempt that returns none for as long as a retry may help. Prints `awaited` if that takes long.
     pub fn retry<T>(
         &self,
@@ -71,11 +77,11 @@ pub struct WaitTimeout {
 
 impl fmt::Display for WaitTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "timeout after {:?} waiting for {}",
-            self.time, self.awaited
-        )
+        let Self { time, awaited } = self;
+        match time.is_zero() {
+            true => write!(f, "timeout at once waiting for {awaited}"),
+            false => write!(f, "timeout after {time:?} waiting for {awaited}"),
+        }
     }
 }
 

@@ -471,7 +471,7 @@ fn an_allowed_user_is_accepted() {
     }
 }
 
-/// The limit of one handshake is none of the wait.
+/// A sender repeats a handshake that timed out, as long as it waits.
 #[test]
 fn a_sender_waits_for_a_receiver_that_is_stopped() {
     let dir = TestDir::new();

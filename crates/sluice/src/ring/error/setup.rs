@@ -58,7 +58,7 @@ pub enum SetupError {
     InvalidMemfd(String),
 
     #[error(
-        "the peer does not allow the user of this process; let it allow the user, as with --allow-user"
+        "the peer does not allow the user of this process; start it with this user allowed, as by --allow-user"
     )]
     NotAllowedByPeer,
 
