@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The exit statuses, which sluice(1) lists. Status 2, a usage error, comes from clap.
 
-use std::io;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use sluice::Error;
-use sluice::bus::{self, OpenError, SendError};
-use sluice::feed::{RecvError, SimulatorError};
-use sluice::map::{self, SyncError, WatchError, WriteError};
+use sluice::bus::SendError;
+use sluice::map::{self, SyncError, WriteError};
 use sluice::ring::SetupError;
+use sluice::{Diagnosis, Error};
 use sluiced_protocol::FailureKind;
 
 use crate::map::{NoSuchKey, StoredOnly};
@@ -23,77 +22,27 @@ const NOT_SET_UP: u8 = 6;
 const NOT_KNOWN_TO_BE_STORED: u8 = 7;
 const TIMED_OUT: u8 = 8;
 
+/// The status is that of the kind of the error, except where sluice(1) distinguishes more.
 pub fn status(error: &anyhow::Error) -> ExitCode {
-    let number = match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(error), _) => of_module_error(error),
-        (_, Some(error)) => of_ring_error(error),
-        _ => of_feed_error(error)
-            .or_else(|| of_bus_error(error))
-            .or_else(|| of_map_error(error))
-            .or_else(|| of_entry_error(error))
-            .or_else(|| error.downcast_ref().map(of_daemon_error))
-            .unwrap_or_else(|| of_other_error(error)),
-    };
+    let number = of_command(error)
+        .or_else(|| of_store(error))
+        .or_else(|| of_path(error))
+        .or_else(|| of_usage(error))
+        .unwrap_or_else(|| of_kind(error));
     ExitCode::from(number)
 }
 
-fn of_other_error(error: &anyhow::Error) -> u8 {
+/// The command's own errors.
+fn of_command(error: &anyhow::Error) -> Option<u8> {
     match error {
-        _ if error.is::<WaitTimeout>() => TIMED_OUT,
-        _ if error.is::<NoSuchKey>() => NOT_FOUND,
-        _ if error.is::<PathInUse>() => ALREADY_EXISTS,
+        _ if error.is::<WaitTimeout>() => Some(TIMED_OUT),
+        _ if error.is::<NoSuchKey>() => Some(NOT_FOUND),
+        _ if error.is::<PathInUse>() => Some(ALREADY_EXISTS),
         _ => match error.downcast_ref::<StoredOnly>() {
-            Some(stored) if stored.would_hide() => ALREADY_EXISTS,
-            Some(_) => NOT_FOUND,
-            None => FAILURE,
+            Some(stored) if stored.would_hide() => Some(ALREADY_EXISTS),
+            Some(_) => Some(NOT_FOUND),
+            None => error.downcast_ref().map(of_daemon_error),
         },
-    }
-}
-
-fn of_feed_error(error: &anyhow::Error) -> Option<u8> {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(RecvError::Busy), _) | (_, Some(SimulatorError::Running)) => Some(ALREADY_EXISTS),
-        (_, Some(SimulatorError::NotPermitted)) => Some(PERMISSION_DENIED),
-        _ => None,
-    }
-}
-
-fn of_bus_error(error: &anyhow::Error) -> Option<u8> {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(OpenError::Open(error)), _) => Some(of_module_error(error)),
-        (Some(OpenError::PolicyNotPermitted { .. } | OpenError::MonitorNotPermitted), _) => {
-            Some(PERMISSION_DENIED)
-        }
-        (_, Some(SendError::UnknownSubscriber { .. } | SendError::NoSubscriber)) => Some(NOT_FOUND),
-        _ => match error.downcast_ref()? {
-            bus::RecvError::TimedOut(_) => Some(TIMED_OUT),
-            _ => None,
-        },
-    }
-}
-
-fn of_map_error(error: &anyhow::Error) -> Option<u8> {
-    if let Some(WatchError::TimedOut(_)) = error.downcast_ref() {
-        return Some(TIMED_OUT);
-    }
-    match error.downcast_ref()? {
-        map::OpenError::Open(error) => Some(of_module_error(error)),
-        map::OpenError::NotDurable { .. } => Some(ALREADY_EXISTS),
-        _ => None,
-    }
-}
-
-fn of_entry_error(error: &anyhow::Error) -> Option<u8> {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(WriteError::NotFound { .. }), _) => Some(NOT_FOUND),
-        (Some(WriteError::AlreadyExists | WriteError::VersionMismatch { .. }), _) => {
-            Some(ALREADY_EXISTS)
-        }
-        (Some(WriteError::Refused | WriteError::Store(_)), _) => Some(NOT_SET_UP),
-        (Some(WriteError::Unacknowledged { .. }), _) | (_, Some(SyncError::TimedOut)) => {
-            Some(NOT_KNOWN_TO_BE_STORED)
-        }
-        _ => None,
     }
 }
 
@@ -106,37 +55,58 @@ fn of_daemon_error(error: &DaemonError) -> u8 {
     }
 }
 
-fn of_module_error(error: &Error) -> u8 {
-    match error {
-        Error::NotFound { .. } => NOT_FOUND,
-        Error::AlreadyExists { .. } => ALREADY_EXISTS,
-        Error::PermissionDenied { .. }
-        | Error::OtherOwner { .. }
-        | Error::OutsideScope { .. }
-        | Error::NotOwner { .. }
-        | Error::CapacityLimit { .. } => PERMISSION_DENIED,
-        Error::ModuleNotLoaded { .. }
-        | Error::ModuleTooOld { .. }
-        | Error::NoCgroup2
-        | Error::StoreTimeout { .. }
-        | Error::StoreFailed { .. }
-        | Error::UnlinkPending { .. } => NOT_SET_UP,
-        _ => FAILURE,
+/// Of a durable map: whether the change is made matters more than what has failed.
+fn of_store(error: &anyhow::Error) -> Option<u8> {
+    if let Some(SyncError::TimedOut) = error.downcast_ref() {
+        return Some(NOT_KNOWN_TO_BE_STORED);
+    }
+    match error.downcast_ref() {
+        Some(WriteError::Unacknowledged { .. }) => return Some(NOT_KNOWN_TO_BE_STORED),
+        Some(WriteError::Refused | WriteError::Store(_)) => return Some(NOT_SET_UP),
+        _ => {}
+    }
+    let of_channel = match error.downcast_ref() {
+        Some(map::OpenError::Open(error)) => Some(error),
+        _ => error.downcast_ref(),
+    };
+    match of_channel? {
+        Error::StoreTimeout { .. } | Error::StoreFailed { .. } | Error::UnlinkPending { .. } => {
+            Some(NOT_SET_UP)
+        }
+        _ => None,
     }
 }
 
-fn of_ring_error(error: &SetupError) -> u8 {
-    match error {
-        SetupError::PeerNotAllowed { .. } | SetupError::NotAllowedByPeer => PERMISSION_DENIED,
-        SetupError::RoleTaken { .. } => ALREADY_EXISTS,
-        SetupError::Open(error) => of_module_error(error),
-        SetupError::Listen { source, .. } | SetupError::Connect { source, .. } => {
-            match source.kind() {
-                io::ErrorKind::AddrInUse => ALREADY_EXISTS,
-                io::ErrorKind::PermissionDenied => PERMISSION_DENIED,
-                _ => FAILURE,
-            }
+/// A path that does not exist is no missing channel.
+fn of_path(error: &anyhow::Error) -> Option<u8> {
+    match error.downcast_ref()? {
+        SetupError::Listen { source, .. } | SetupError::Connect { source, .. }
+            if source.kind() == ErrorKind::NotFound =>
+        {
+            Some(FAILURE)
         }
+        _ => None,
+    }
+}
+
+/// What a channel does not support is no fault of the system.
+fn of_usage(error: &anyhow::Error) -> Option<u8> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(SyncError::NotDurable), _) | (_, Some(SendError::NotAddressable)) => Some(FAILURE),
+        _ => None,
+    }
+}
+
+fn of_kind(error: &anyhow::Error) -> u8 {
+    let Some(diagnosis) = Diagnosis::of(error.as_ref()) else {
+        return FAILURE;
+    };
+    match diagnosis.kind {
+        ErrorKind::NotFound | ErrorKind::NotConnected => NOT_FOUND,
+        ErrorKind::AlreadyExists | ErrorKind::AddrInUse | ErrorKind::ResourceBusy => ALREADY_EXISTS,
+        ErrorKind::PermissionDenied => PERMISSION_DENIED,
+        ErrorKind::Unsupported => NOT_SET_UP,
+        ErrorKind::TimedOut => TIMED_OUT,
         _ => FAILURE,
     }
 }
@@ -146,6 +116,9 @@ mod tests {
     use std::time::Duration;
 
     use anyhow::Context;
+    use sluice::bus::{self, OpenError};
+    use sluice::feed::{RecvError, SimulatorError};
+    use sluice::map::WatchError;
 
     use super::*;
 
@@ -196,6 +169,12 @@ mod tests {
         assert_eq!(status(&error), ExitCode::from(TIMED_OUT));
         let error = SetupError::RoleTaken { role: "producer" };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
+        let source = std::io::Error::from(ErrorKind::NotFound);
+        let path = "no/socket".into();
+        let error = SetupError::Connect { path, source };
+        assert_eq!(status(&error.into()), ExitCode::from(FAILURE));
+        let error = anyhow::Error::new(SyncError::NotDurable);
+        assert_eq!(status(&error), ExitCode::from(FAILURE));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

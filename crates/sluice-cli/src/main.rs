@@ -105,7 +105,7 @@ fn exit_with(error: &clap::Error) -> ! {
     let code = match printed {
         Ok(()) => error.exit_code(),
         Err(unwritten) => {
-            output::note(&format!("sluice: {}", with_causes(&unwritten)));
+            output::note(&format!("sluice: {}", sluice::explain(unwritten.as_ref())));
             1
         }
     };
@@ -121,21 +121,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::note(&format!("sluice: {}", with_causes(&error)));
+            output::note(&format!("sluice: {}", sluice::explain(error.as_ref())));
             exit::status(&error)
         }
     }
-}
-
-/// The message with all causes, except those that it contains already.
-fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text += &format!(": {cause}");
-        }
-    }
-    text
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
@@ -156,31 +145,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     fn parses(line: &str) -> bool {
         Cli::try_parse_from(line.split_whitespace()).is_ok()
-    }
-
-    #[test]
-    fn each_cause_is_printed_once() {
-        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let without_cause = anyhow::Error::new(denied()).context("cannot open");
-        assert_eq!(
-            with_causes(&without_cause),
-            "cannot open: permission denied"
-        );
-        let source = denied();
-        let path = "/a".into();
-        let with_cause = anyhow::Error::new(sluice::ring::SetupError::Connect { path, source });
-        assert_eq!(
-            with_causes(&with_cause)
-                .matches("permission denied")
-                .count(),
-            1
-        );
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Drop for Container {
         let reason = match deleted {
             Ok(output) if output.status.success() => return,
             Ok(output) => output.stderr,
-            Err(error) => format!("{error:#}"),
+            Err(error) => sluice::explain(error.as_ref()),
         };
         let (pid, reason) = (pid.trim(), reason.trim());
         eprintln!(

@@ -112,7 +112,7 @@ impl Cgroups {
 impl Drop for Cgroups {
     fn drop(&mut self) {
         if let Err(error) = self.parent.remove_tree() {
-            eprintln!("{error:#}");
+            eprintln!("{}", sluice::explain(error.as_ref()));
         }
     }
 }

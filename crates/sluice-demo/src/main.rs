@@ -96,7 +96,10 @@ fn main() -> ExitCode {
     match demo(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&format!("\nsluice-demo: {error:#}"));
+            tell(&format!(
+                "\nsluice-demo: {}",
+                sluice::explain(error.as_ref())
+            ));
             ExitCode::FAILURE
         }
     }

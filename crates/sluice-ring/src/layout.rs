@@ -22,7 +22,7 @@ pub const fn record_stride(len: u32) -> u64 {
 pub struct Capacity(u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a ring cannot have a capacity of {bytes} bytes; choose a power of two from {min} to {max} bytes", max = Capacity::MAX)]
+#[error("a ring cannot have a capacity of {bytes} bytes")]
 pub struct InvalidCapacity {
     pub bytes: u64,
     pub min: u64,

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", sluice::explain(&error));
             ExitCode::FAILURE
         }
     }

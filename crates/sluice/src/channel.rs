@@ -7,7 +7,7 @@ use sluice_abi as abi;
 use crate::bus::BusInfo;
 use crate::control::{Control, State};
 use crate::endpoint::{Reader, Writer};
-use crate::error::{Error, Result};
+use crate::error::{Error, Owner, Result};
 use crate::features::features;
 use crate::feed::FeedInfo;
 use crate::info::{ChannelInfo, Kind};
@@ -221,7 +221,12 @@ impl Channel {
                 name,
                 scope,
             },
-            Some(libc::EACCES) => Error::PermissionDenied { name, scope },
+            Some(libc::EACCES) => Error::PermissionDenied {
+                kind: self.kind,
+                name,
+                scope,
+                owner: None,
+            },
             Some(libc::EINVAL) if self.kind == Kind::Ring && !supports(Kind::Ring) => {
                 Error::ModuleTooOld { missing: "rings" }
             }
@@ -451,7 +456,15 @@ impl OpenOptions<'_> {
                 scope,
                 uid: info.uid,
             },
-            _ => Error::PermissionDenied { name, scope },
+            info => Error::PermissionDenied {
+                kind: self.channel.kind,
+                name,
+                scope,
+                owner: info.ok().map(|info| Owner {
+                    uid: info.uid,
+                    mode: info.mode,
+                }),
+            },
         }
     }
 
@@ -528,9 +541,9 @@ mod tests {
             (libc::ENOSPC, "no space left"),
             (libc::EROFS, "read-only"),
             (libc::EIO, "input/output"),
-            (libc::ETIMEDOUT, "is sluiced running?"),
+            (libc::ETIMEDOUT, "whether sluiced runs"),
         ] {
-            let text = of(errno).to_string();
+            let text = crate::explain(&of(errno));
             assert!(text.contains(word), "{text}");
             assert!(text.contains("'jobs'"), "{text}");
             assert!(!text.contains("quota"), "{text}");

@@ -1,52 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use std::io::{self, ErrorKind};
+//! The errors of channels, and what all errors of this library tell: a message, the number of the error, and what to do.
+
+use std::io;
 use std::path::PathBuf;
 
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 use crate::info::Kind;
 use crate::map::StoreError;
 
-/// Converts errors to that of the standard library of the same kind, which keeps their text.
-macro_rules! into_io {
-    ($($error:ident),*) => {$(
-        impl From<$error> for std::io::Error {
-            fn from(error: $error) -> Self {
-                Self::new(error.kind(), error)
-            }
-        }
-    )*};
-}
-
-pub(crate) use into_io;
-
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call to the module failed. The message is one line: what failed, the cause, what to do.
+/// Why a call to the module failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device node is missing, or no driver serves it.
-    #[error(
-        "no {node}: module not loaded, or /dev/sluice not in this container; run 'sudo modprobe sluice' or pass it"
-    )]
+    #[error("no {node}: module not loaded, or /dev/sluice not in this container")]
     ModuleNotLoaded { node: &'static str },
 
-    #[error(
-        "the loaded module is too old: no {missing}; run 'sudo rmmod sluice' and load the current module"
-    )]
+    #[error("the loaded module is too old: no {missing}")]
     ModuleTooOld { missing: &'static str },
 
-    #[error("no cgroup v2 mount; run 'sudo mount -t cgroup2 none /sys/fs/cgroup'")]
+    #[error("no cgroup v2 mount")]
     NoCgroup2,
 
-    #[error(
-        "invalid channel name '{name}': {reason}; use 1 to 63 bytes without '/' and NUL, not '.' or '..'"
-    )]
+    #[error("invalid channel name '{name}': {reason}")]
     InvalidName { name: String, reason: &'static str },
 
-    #[error("{} is not a cgroup v2 directory; give one below /sys/fs/cgroup", path.display())]
+    #[error("{} is not a cgroup v2 directory", path.display())]
     NotACgroupDirectory { path: PathBuf },
 
-    #[error("no {kind} named '{name}' in {scope}; {}", to_create(*kind, name))]
+    #[error("no {kind} named '{name}' in {scope}")]
     NotFound {
         kind: Kind,
         name: String,
@@ -54,10 +38,7 @@ pub enum Error {
     },
 
     /// Only with [`OpenOptions::exclusive`](crate::OpenOptions::exclusive).
-    #[error(
-        "the {kind} '{name}' already exists in {scope}; choose another name or {}",
-        to_remove(*kind, name)
-    )]
+    #[error("the {kind} '{name}' already exists in {scope}")]
     AlreadyExists {
         kind: Kind,
         name: String,
@@ -72,16 +53,22 @@ pub enum Error {
         instead: &'static str,
     },
 
-    /// The caller is outside the scope, or the mode of the cgroup directory or of the channel does not permit the call.
-    #[error(
-        "permission denied for '{name}' in {scope}; join the cgroup, or have the owner change the mode"
-    )]
-    PermissionDenied { name: String, scope: String },
+    /// The permission bits of the channel do not permit the call, or those of the directory of its cgroup.
+    #[error("permission denied for the {kind} '{name}' in {scope}{}", of_owner(.owner.as_ref()))]
+    PermissionDenied {
+        kind: Kind,
+        name: String,
+        scope: String,
+        /// None if the caller may not query the channel.
+        owner: Option<Owner>,
+    },
+
+    /// The mode of the device node does not permit the open.
+    #[error("permission denied for {node}")]
+    NodePermission { node: &'static str },
 
     /// [`OpenOptions::create`](crate::OpenOptions::create) found a channel that another user had created.
-    #[error(
-        "'{name}' in {scope} belongs to user {uid}; if you trust that user, open it without 'create', or with any_owner (--any-owner)"
-    )]
+    #[error("'{name}' in {scope} belongs to user {uid}")]
     OtherOwner {
         name: String,
         scope: String,
@@ -89,69 +76,75 @@ pub enum Error {
     },
 
     /// The caller may not look up names in the scope.
-    #[error(
-        "permission denied for {scope}: this process is outside of it; join the cgroup or run as root"
-    )]
+    #[error("permission denied for {scope}: this process is outside of it")]
     OutsideScope { scope: String },
 
-    #[error("'{name}' in {scope} belongs to another user; ask the owner, or run as root")]
+    #[error("'{name}' in {scope} belongs to another user")]
     NotOwner { name: String, scope: String },
 
     /// [`Channel::destroy`](crate::Channel::destroy) was called during the open.
-    #[error(
-        "'{name}' in {scope} was destroyed during the open; open it again if it is created again"
-    )]
+    #[error("'{name}' in {scope} was destroyed during the open")]
     Destroyed { name: String, scope: String },
 
     /// Only of a nonblocking open.
-    #[error("no reader has {what} open; start the reader first, or use a blocking open")]
+    #[error("no reader has {what} open")]
     NoReader { what: String },
 
-    #[error(
-        "capacity {bytes} exceeds the limit, or the pipe belongs to another user; ask for less, let its owner set it, or raise /sys/module/sluice/parameters/pipe_max_size as root"
-    )]
+    #[error("capacity {bytes} exceeds the limit, or the pipe belongs to another user")]
     CapacityLimit { bytes: u64 },
 
-    #[error("invalid pipe capacity {bytes}; give 1 byte to 1 GiB")]
+    #[error("invalid pipe capacity {bytes}")]
     CapacityRange { bytes: u64 },
 
-    #[error(
-        "the pipe holds more than {bytes} bytes; read them first, or ask for a larger capacity"
-    )]
+    #[error("the pipe holds more than {bytes} bytes")]
     CapacityInUse { bytes: u64 },
 
     /// The quota of the scope, or of a scope above it: scope_max_channels or scope_max_bytes.
-    #[error(
-        "{what} failed: scope quota exceeded; remove unused channels or raise scope_max_channels or scope_max_bytes"
-    )]
+    #[error("{what} failed: scope quota exceeded")]
     ScopeQuotaExceeded { what: String },
 
     /// The quota of the user: user_max_channels or user_max_bytes.
-    #[error(
-        "{what} failed: user quota exceeded; remove unused channels or raise user_max_channels or user_max_bytes"
-    )]
+    #[error("{what} failed: user quota exceeded")]
     UserQuotaExceeded { what: String },
 
     /// ETIMEDOUT. The daemon that stores durable maps did not answer before the deadline of the map.
-    #[error("{what} failed: the store of durable maps does not answer; is sluiced running?")]
+    #[error("{what} failed: the store of durable maps does not answer")]
     StoreTimeout { what: String },
 
     /// EIO or EROFS. The daemon cannot store or restore the durable map.
-    #[error("{what} failed: the store of durable maps: {error}")]
-    StoreFailed { what: String, error: StoreError },
+    #[error("{what} failed in the store of durable maps")]
+    StoreFailed {
+        what: String,
+        #[source]
+        error: StoreError,
+    },
 
     /// ETIMEDOUT of an unlink or a destroy. Changes of the durable map are refused already.
-    #[error(
-        "'{name}' in {scope} is removed once the store of durable maps answers; is sluiced running?"
-    )]
+    #[error("'{name}' in {scope} is removed once the store of durable maps answers")]
     UnlinkPending { name: String, scope: String },
 
-    #[error("{what} failed: out of memory; raise memory.max of this cgroup, or free memory in it")]
+    #[error("{what} failed: out of memory")]
     NoMemory { what: String },
 
-    #[error("{what} failed: {source}; run 'sluice doctor'")]
+    #[error("{what} failed")]
     Io { what: String, source: io::Error },
 }
+
+/// Who decides on access to a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    /// The permission bits of the channel.
+    pub mode: u32,
+}
+
+fn of_owner(owner: Option<&Owner>) -> String {
+    owner.map_or_else(String::new, |Owner { uid, mode }| {
+        format!(": it belongs to user {uid}, with the permissions {mode:03o}")
+    })
+}
+
+const STORE_SILENT: &str = "check whether sluiced runs: 'systemctl status sluiced'";
 
 impl Error {
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
@@ -165,40 +158,96 @@ impl Error {
         }
     }
 
-    pub(crate) fn kind(&self) -> ErrorKind {
-        match self {
-            Self::ModuleNotLoaded { .. } | Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::ModuleTooOld { .. } | Self::NoCgroup2 => ErrorKind::Unsupported,
-            Self::InvalidName { .. }
-            | Self::NotACgroupDirectory { .. }
-            | Self::WrongKind { .. }
-            | Self::CapacityRange { .. } => ErrorKind::InvalidInput,
-            Self::AlreadyExists { .. } => ErrorKind::AlreadyExists,
-            Self::PermissionDenied { .. }
-            | Self::OtherOwner { .. }
-            | Self::OutsideScope { .. }
-            | Self::NotOwner { .. }
-            | Self::CapacityLimit { .. } => ErrorKind::PermissionDenied,
-            Self::CapacityInUse { .. } => ErrorKind::ResourceBusy,
-            Self::ScopeQuotaExceeded { .. } | Self::UserQuotaExceeded { .. } => {
-                ErrorKind::QuotaExceeded
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::ModuleNotLoaded { .. } => (
+                libc::ENODEV,
+                "run 'sudo modprobe sluice', or pass /dev/sluice to the container",
+            ),
+            Self::ModuleTooOld { .. } => (
+                libc::ENOSYS,
+                "run 'sudo rmmod sluice' and load the current module",
+            ),
+            Self::NoCgroup2 => (
+                libc::EOPNOTSUPP,
+                "run 'sudo mount -t cgroup2 none /sys/fs/cgroup'",
+            ),
+            Self::InvalidName { .. } => (
+                libc::EINVAL,
+                "use 1 to 63 bytes without '/' and NUL, not '.' or '..'",
+            ),
+            Self::NotACgroupDirectory { .. } => (libc::EINVAL, "give one below /sys/fs/cgroup"),
+            Self::NotFound { kind, name, .. } => {
+                return Diagnosis::new(libc::ENOENT, to_create(*kind, name));
             }
-            Self::NoMemory { .. } => ErrorKind::OutOfMemory,
-            Self::Destroyed { .. } => ErrorKind::BrokenPipe,
-            Self::NoReader { .. } => ErrorKind::Other,
-            Self::StoreTimeout { .. } | Self::UnlinkPending { .. } => ErrorKind::TimedOut,
-            Self::StoreFailed { error, .. } => error.kind(),
-            Self::Io { source, .. } => source.kind(),
-        }
+            Self::AlreadyExists { kind, name, .. } => {
+                return Diagnosis::new(libc::EEXIST, to_remove(*kind, name));
+            }
+            Self::WrongKind { .. } => (libc::EINVAL, ""),
+            Self::PermissionDenied { owner: None, .. } => {
+                (libc::EACCES, "run it in the cgroup, or as root")
+            }
+            Self::PermissionDenied { .. } => (
+                libc::EACCES,
+                "have its owner, or root, create it with other permissions",
+            ),
+            Self::NodePermission { .. } => (
+                libc::EACCES,
+                "run it as root, or have an administrator change the mode of the node",
+            ),
+            Self::OtherOwner { .. } => (
+                libc::EACCES,
+                "if you trust that user, open it without 'create', or as one of any owner (--any-owner)",
+            ),
+            Self::OutsideScope { .. } => (libc::EACCES, "run it in the cgroup, or as root"),
+            Self::NotOwner { .. } => (libc::EPERM, "run it as that user, or as root"),
+            Self::Destroyed { .. } => (libc::EPIPE, "open it again if it is created again"),
+            Self::NoReader { .. } => (
+                libc::ENXIO,
+                "start the reader first, or use a blocking open",
+            ),
+            Self::CapacityLimit { .. } => (
+                libc::EPERM,
+                "ask for less, let its owner set it, or raise /sys/module/sluice/parameters/pipe_max_size as root",
+            ),
+            Self::CapacityRange { .. } => (libc::EINVAL, "give 1 byte to 1 GiB"),
+            Self::CapacityInUse { .. } => {
+                (libc::EBUSY, "read them first, or ask for a larger capacity")
+            }
+            Self::ScopeQuotaExceeded { .. } => (
+                libc::ENOSPC,
+                "remove unused channels, or raise scope_max_channels or scope_max_bytes",
+            ),
+            Self::UserQuotaExceeded { .. } => (
+                libc::EDQUOT,
+                "remove unused channels, or raise user_max_channels or user_max_bytes",
+            ),
+            Self::StoreTimeout { .. } | Self::UnlinkPending { .. } => {
+                (libc::ETIMEDOUT, STORE_SILENT)
+            }
+            Self::StoreFailed { error, .. } => return error.diagnose(),
+            Self::NoMemory { .. } => (
+                libc::ENOMEM,
+                "raise memory.max of this cgroup, or free memory in it",
+            ),
+            Self::Io { source, .. } => return Diagnosis::of_io(source, "run 'sluice doctor'"),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
+
+diagnosed!(Error);
 
 fn to_create(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Pipe | Kind::Ring | Kind::Bus | Kind::Map => {
-            format!("run 'sluice {kind} create {name}'")
+            format!(
+                "'sluice {kind} ls' lists what exists, 'sluice {kind} create {name}' creates it"
+            )
         }
-        Kind::Feed => "load the module that publishes it".to_owned(),
+        Kind::Feed => {
+            "'sluice feed ls' lists what exists; load the module that publishes it".to_owned()
+        }
         Kind::Other(_) => "let its other side create it, or open it with create".to_owned(),
     }
 }
@@ -206,10 +255,10 @@ fn to_create(kind: Kind, name: &str) -> String {
 fn to_remove(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Pipe | Kind::Ring | Kind::Bus | Kind::Map => {
-            format!("run 'sluice {kind} rm {name}'")
+            format!("choose another name, or run 'sluice {kind} rm {name}'")
         }
-        Kind::Feed => "unload the module that publishes it".to_owned(),
-        Kind::Other(_) => "unlink it".to_owned(),
+        Kind::Feed => "choose another name, or unload the module that publishes it".to_owned(),
+        Kind::Other(_) => "choose another name, or unlink it".to_owned(),
     }
 }
 
@@ -219,7 +268,7 @@ mod tests {
 
     #[test]
     fn each_exhausted_resource_has_its_own_error() {
-        let of = |errno| Error::io("opening", io::Error::from_raw_os_error(errno)).to_string();
+        let of = |errno| Error::io("opening", io::Error::from_raw_os_error(errno)).hint();
         assert!(of(libc::ENOSPC).contains("scope_max_channels"));
         assert!(of(libc::EDQUOT).contains("user_max_channels"));
         assert!(of(libc::ENOMEM).contains("memory.max"));
@@ -251,16 +300,17 @@ mod tests {
                 text.contains(&format!("no {noun} named 'frames'")),
                 "{text}"
             );
+            let hint = missing(kind).hint();
             assert!(
-                text.contains(&format!("'sluice {noun} create frames'")),
-                "{text}"
+                hint.contains(&format!("'sluice {noun} create frames'")),
+                "{hint}"
             );
-            let text = used(kind).to_string();
+            let hint = used(kind).hint();
             assert!(
-                text.contains(&format!("'sluice {noun} rm frames'")),
-                "{text}"
+                hint.contains(&format!("'sluice {noun} rm frames'")),
+                "{hint}"
             );
         }
-        assert!(!missing(Kind::Other(9)).to_string().contains("sluice"));
+        assert!(!missing(Kind::Other(9)).hint().contains("sluice"));
     }
 }

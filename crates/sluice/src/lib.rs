@@ -59,6 +59,7 @@
 pub mod bus;
 mod channel;
 mod control;
+mod diagnosis;
 mod endpoint;
 mod error;
 mod escape;
@@ -78,8 +79,9 @@ mod tokio;
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncReader, AsyncWriter};
 pub use channel::{Channel, OpenOptions};
+pub use diagnosis::{Diagnosis, explain};
 pub use endpoint::{Reader, Writer};
-pub use error::{Error, Result};
+pub use error::{Error, Owner, Result};
 pub use escape::escape;
 pub use features::{Features, features};
 pub use info::{ChannelInfo, Kind, PipeInfo};

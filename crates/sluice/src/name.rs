@@ -70,8 +70,8 @@ mod tests {
     fn names_that_the_kernel_rejects_are_invalid() {
         let long = "x".repeat(64);
         for bad in ["", ".", "..", "a/b", "a\0", long.as_str()] {
-            let error = Name::new(bad).unwrap_err().to_string();
-            assert!(error.contains("1 to 63 bytes"), "{bad:?}: {error}");
+            let hint = Name::new(bad).unwrap_err().hint();
+            assert!(hint.contains("1 to 63 bytes"), "{bad:?}: {hint}");
         }
     }
 

@@ -43,14 +43,14 @@ impl Kernel for DeviceKernel {
         let messages = match self.keeper.read(&mut self.buffer) {
             Ok(messages) => messages,
             Err(ReadError::Empty) => return Ok(Received::All),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(sluice::explain(&error)),
         };
         let received = match messages.is_all() {
             true => Received::All,
             false => Received::Some,
         };
         for message in messages {
-            let message = message.map_err(|error| error.to_string())?;
+            let message = message.map_err(|error| sluice::explain(&error))?;
             inbox.extend(owned(&message));
         }
         Ok(received)

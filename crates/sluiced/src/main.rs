@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     match daemon::run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::line(format_args!("{error:#}"));
+            log::line(format_args!("{}", sluice::explain(error.as_ref())));
             ExitCode::FAILURE
         }
     }

@@ -292,7 +292,7 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
         shell(context, &format!("{unprivileged} {arguments}"))
     };
     let denied = unprivileged("sub frames")?;
-    denied.expect_failure(NO_PERMISSION, &["permission denied for 'frames'"])?;
+    denied.expect_failure(NO_PERMISSION, &["permission denied for the bus 'frames'"])?;
     sluice(context, "bus create open")?.stdout()?;
     let denied = unprivileged("sub open --monitor")?;
     denied.expect_failure(NO_PERMISSION, &["CAP_SYS_ADMIN"])?;

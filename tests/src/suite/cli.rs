@@ -230,7 +230,7 @@ fn permission_denied_is_status_5(context: &Context) -> Result<()> {
     };
     context.cgroup()?.create_child("other")?;
     sluice(context, "pipe create frames --permissions 000")?.stdout()?;
-    let words = ["permission denied for 'frames'"];
+    let words = ["permission denied for the pipe 'frames'", "permissions 000"];
     unprivileged("pipe recv frames")?.expect_failure(NO_PERMISSION, &words)?;
     unprivileged("pipe rm frames")?.stdout()?;
     unprivileged("ls --scope $SCOPE/other")?.expect_failure(NO_PERMISSION, &["outside of it"])?;

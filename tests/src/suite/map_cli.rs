@@ -490,7 +490,10 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
         shell(context, &format!("{unprivileged} {arguments}"))
     };
     let denied = unprivileged("set entries key value")?;
-    denied.expect_failure(NO_PERMISSION, &["permission denied for 'entries'"])?;
+    denied.expect_failure(
+        NO_PERMISSION,
+        &["permission denied for the map 'entries'", "permissions 400"],
+    )?;
     unprivileged("ls entries")?.stdout()?;
     sluice(context, "map set entries key value")?.stdout()?;
     expect(

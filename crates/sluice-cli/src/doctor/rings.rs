@@ -20,7 +20,7 @@ pub fn rings() -> Finding {
         // The known cause is a system call filter of a container.
         Err(error) => Finding::problem(
             CHECK,
-            format!("cannot set up a ring: {error}"),
+            format!("cannot set up a ring: {}", sluice::explain(&error)),
             "allow memfd_create, mmap, sendmsg and futex in the seccomp filter",
         ),
     }

@@ -92,7 +92,8 @@ impl<T: Send> Handshakes<T> {
     fn report(&mut self, error: &SetupError) {
         self.rejected += 1;
         if self.rejected <= MAX_REPORTED {
-            output::note(&format!("sluice: rejected a peer, still waiting: {error}"));
+            let reason = sluice::explain(error);
+            output::note(&format!("sluice: rejected a peer, still waiting: {reason}"));
         }
         if self.rejected == MAX_REPORTED {
             output::note("sluice: further rejected peers are not reported");

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,9 +18,6 @@ use sluice::ring::{Listener, SetupError, Socket};
 
 use super::handshakes::Handshakes;
 use crate::signals::termination;
-
-/// Longer than any process takes between bind(2) and listen(2).
-const BIND_TO_LISTEN: Duration = Duration::from_millis(100);
 
 /// A listener that defers termination signals to its drop. The fields are dropped in this order: the socket is removed before a
 /// pending signal terminates the process.
@@ -109,15 +106,7 @@ impl SignalSafeListener {
 }
 
 fn bind(path: &Path) -> Result<Listener> {
-    let bound = match Listener::bind(path) {
-        Err(error) if is_in_use(&error) && is_stale(path) => {
-            // Another process may have removed it in the meantime.
-            let _ = fs::remove_file(path);
-            Listener::bind(path)
-        }
-        other => other,
-    };
-    bound.map_err(|error| match is_in_use(&error) && is_socket(path) {
+    Listener::bind(path).map_err(|error| match is_in_use(&error) && is_socket(path) {
         true => PathInUse(path.to_owned()).into(),
         false => error.into(),
     })
@@ -145,19 +134,6 @@ fn is_in_use(error: &SetupError) -> bool {
 
 fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
-}
-
-/// Whether the process of the socket was killed: no process listens, nor does one start to within a grace period.
-fn is_stale(path: &Path) -> bool {
-    is_socket(path) && refuses(path) && {
-        thread::sleep(BIND_TO_LISTEN);
-        refuses(path)
-    }
-}
-
-fn refuses(path: &Path) -> bool {
-    let refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
-    matches!(Socket::connect(path), Err(SetupError::Connect { source, .. }) if refused(&source))
 }
 
 /// Blocks the termination signals until it is dropped, and makes them readable from a descriptor.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The errors of a bus, by operation. Each message is one line: what failed, the cause, what to do.
+//! The errors of a bus, by operation.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::policy::{Mode, Policy};
-use crate::error::{Error, into_io};
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::error::Error;
 use crate::ring::SystemError;
 
-const DESTROYED: &str = "the bus was destroyed; open it again if it is created again";
+const DESTROYED: &str = "open it again if it is created again";
+const VERSIONS: &str = "use the module and the library of one version";
 
 /// Why a bus was not opened, or a descriptor is no endpoint of one.
 #[derive(Debug, thiserror::Error)]
@@ -26,37 +28,31 @@ pub enum OpenError {
         instead: &'static str,
     },
 
-    #[error("the bus does not permit the policy '{policy}'; use one that 'sluice bus info' shows")]
+    #[error("the bus does not permit the policy '{policy}'")]
     PolicyNotPermitted { policy: Policy },
 
-    #[error(
-        "permission denied for a monitor: it needs CAP_SYS_ADMIN on the host; run as root, outside of a container"
-    )]
+    #[error("permission denied for a monitor: it needs CAP_SYS_ADMIN on the host")]
     MonitorNotPermitted,
 
-    #[error(
-        "the bus has as many subscribers as permitted; close one, or raise bus_max_subscribers before it is created"
-    )]
+    #[error("the bus has as many subscribers as permitted")]
     TooManySubscribers,
 
-    #[error("a {mode} bus has no {option}; leave the option out, or use a bus of another mode")]
+    #[error("a {mode} bus has no {option}")]
     NotInMode { mode: Mode, option: &'static str },
 
-    #[error("the bus is not mappable; create it with Options::mappable, or do not map it")]
+    #[error("the bus is not mappable")]
     NotMappable,
 
-    #[error(
-        "invalid options for the bus: they contradict each other, or are out of range; see sluice::bus::Options"
-    )]
+    #[error("invalid options for the bus: they contradict each other, or are out of range")]
     InvalidOptions,
 
-    #[error("invalid bus capacity {bytes}; give 1 byte to 256 MiB")]
+    #[error("invalid bus capacity {bytes}")]
     CapacityRange { bytes: u64 },
 
-    #[error("the descriptor is not an endpoint of a bus; pass that of a sluice::bus type")]
+    #[error("the descriptor is not an endpoint of a bus")]
     NotABus,
 
-    #[error("the endpoint is not open for {purpose}; open the bus as a {role}")]
+    #[error("the endpoint is not open for {purpose}")]
     WrongRole {
         purpose: &'static str,
         role: &'static str,
@@ -74,22 +70,32 @@ impl OpenError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Open(error) => error.kind(),
-            Self::PolicyNotPermitted { .. } | Self::MonitorNotPermitted => {
-                ErrorKind::PermissionDenied
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Open(error) => return error.diagnose(),
+            Self::System(error) => return error.diagnose(),
+            Self::UnsupportedOption { .. } => (libc::EINVAL, ""),
+            Self::PolicyNotPermitted { .. } => {
+                (libc::EPERM, "use one that 'sluice bus info' shows")
             }
-            Self::TooManySubscribers => ErrorKind::QuotaExceeded,
-            Self::UnsupportedOption { .. }
-            | Self::NotInMode { .. }
-            | Self::NotMappable
-            | Self::InvalidOptions
-            | Self::CapacityRange { .. }
-            | Self::NotABus
-            | Self::WrongRole { .. } => ErrorKind::InvalidInput,
-            Self::System(error) => error.kind(),
-        }
+            Self::MonitorNotPermitted => (libc::EPERM, "run it as root, outside of a container"),
+            Self::TooManySubscribers => (
+                libc::EUSERS,
+                "close one, or raise bus_max_subscribers before the bus is created",
+            ),
+            Self::NotInMode { .. } => (
+                libc::EINVAL,
+                "leave the option out, or use a bus of another mode",
+            ),
+            Self::NotMappable => (libc::EINVAL, "create it mappable, or do not map it"),
+            Self::InvalidOptions => (libc::EINVAL, "leave out those that the bus does not need"),
+            Self::CapacityRange { .. } => (libc::EINVAL, "give 1 byte to 256 MiB"),
+            Self::NotABus => (libc::ENOTTY, "pass one of an open bus"),
+            Self::WrongRole { role, .. } => {
+                return Diagnosis::new(libc::EBADF, format!("open the bus as a {role}"));
+            }
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -97,33 +103,27 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    #[error("the bus is full; try again later, or use a blocking call")]
+    #[error("the bus is full")]
     Full,
 
-    #[error(
-        "timeout: the bus was full for {0:?}; use a longer timeout, or check its slowest subscriber"
-    )]
+    #[error("timeout: the bus was full for {0:?}")]
     TimedOut(Duration),
 
-    #[error(
-        "a message of {len} bytes exceeds {max}, the limit of this bus; create a larger bus, or split the message"
-    )]
+    #[error("a message of {len} bytes exceeds {max}, the limit of this bus")]
     MessageTooLong { len: usize, max: u64 },
 
     /// It has closed its endpoint, was evicted, or never existed.
-    #[error("no subscriber has the id {id}; list those of the bus, or wait for its next message")]
+    #[error("no subscriber has the id {id}")]
     UnknownSubscriber { id: u64 },
 
     /// Only of a multicast bus.
-    #[error("the bus has no subscriber; start one, and send again")]
+    #[error("the bus has no subscriber")]
     NoSubscriber,
 
-    #[error(
-        "messages of this bus cannot be addressed, because it is unicast or mappable; use send()"
-    )]
+    #[error("messages of this bus cannot be addressed, because it is unicast or mappable")]
     NotAddressable,
 
-    #[error("{DESTROYED}")]
+    #[error("the bus was destroyed")]
     Destroyed,
 
     #[error(transparent)]
@@ -142,17 +142,26 @@ impl SendError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Full => ErrorKind::WouldBlock,
-            Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::MessageTooLong { .. } => ErrorKind::InvalidInput,
-            Self::UnknownSubscriber { .. } => ErrorKind::NotFound,
-            Self::NoSubscriber => ErrorKind::NotConnected,
-            Self::NotAddressable => ErrorKind::Unsupported,
-            Self::Destroyed => ErrorKind::BrokenPipe,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Full => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::TimedOut(_) => (
+                libc::ETIMEDOUT,
+                "use a longer timeout, or check its slowest subscriber",
+            ),
+            Self::MessageTooLong { .. } => {
+                (libc::EMSGSIZE, "create a larger bus, or split the message")
+            }
+            Self::UnknownSubscriber { .. } => (
+                libc::ENOENT,
+                "list those of the bus, or wait for its next message",
+            ),
+            Self::NoSubscriber => (libc::ENOTCONN, "start one, and send again"),
+            Self::NotAddressable => (libc::EOPNOTSUPP, "send it to no subscriber in particular"),
+            Self::Destroyed => (libc::EPIPE, DESTROYED),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -160,29 +169,23 @@ impl SendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    #[error("the bus has no message; try again later, or use a blocking call")]
+    #[error("the bus has no message")]
     Empty,
 
-    #[error(
-        "timeout: the bus had no message for {0:?}; use a longer timeout, or check its senders"
-    )]
+    #[error("timeout: the bus had no message for {0:?}")]
     TimedOut(Duration),
 
-    #[error(
-        "the next message has {len} bytes, and the buffer {room}; call again with a larger buffer"
-    )]
+    #[error("the next message has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: usize, room: usize },
 
     /// Its policy is [`Policy::Evict`].
-    #[error(
-        "this subscriber was evicted, because it did not keep up; open the bus again, or receive faster"
-    )]
+    #[error("this subscriber was evicted, because it did not keep up")]
     Evicted,
 
-    #[error("{DESTROYED}")]
+    #[error("the bus was destroyed")]
     Destroyed,
 
-    #[error("invalid message of {len} bytes; use the module and the library of one version")]
+    #[error("invalid message of {len} bytes")]
     InvalidMessage { len: usize },
 
     #[error(transparent)]
@@ -199,23 +202,29 @@ impl RecvError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Empty => ErrorKind::WouldBlock,
-            Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::BufferTooSmall { .. } => ErrorKind::InvalidInput,
-            Self::Evicted => ErrorKind::ConnectionAborted,
-            Self::Destroyed => ErrorKind::BrokenPipe,
-            Self::InvalidMessage { .. } => ErrorKind::InvalidData,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::TimedOut(_) => (
+                libc::ETIMEDOUT,
+                "use a longer timeout, or check its senders",
+            ),
+            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
+            Self::Evicted => (libc::ESHUTDOWN, "open the bus again, or receive faster"),
+            Self::Destroyed => (libc::EPIPE, DESTROYED),
+            Self::InvalidMessage { .. } => (libc::EBADMSG, VERSIONS),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
-into_io!(OpenError, SendError, RecvError);
+diagnosed!(OpenError, SendError, RecvError);
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -228,7 +237,7 @@ mod tests {
             (Errno::PIPE, "destroyed"),
             (Errno::IO, "sluice doctor"),
         ] {
-            let text = SendError::new(errno, 7).to_string();
+            let text = crate::explain(&SendError::new(errno, 7));
             assert!(text.contains(word), "{text}");
         }
         for (errno, word) in [
@@ -237,7 +246,7 @@ mod tests {
             (Errno::PIPE, "destroyed"),
             (Errno::IO, "sluice doctor"),
         ] {
-            let text = RecvError::new(errno).to_string();
+            let text = crate::explain(&RecvError::new(errno));
             assert!(text.contains(word), "{text}");
         }
     }

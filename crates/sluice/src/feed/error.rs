@@ -1,62 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The errors of a feed. Each message is one line: what failed, the cause, what to do.
+//! The errors of a feed.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Duration;
 
 use sluice_ring::{InvalidCapacity, ProtocolViolation};
 
-use crate::error::into_io;
+use crate::diagnosis::{Diagnose as _, Diagnosis, capacity_hint, diagnosed};
 use crate::ring::SystemError;
 
 /// Why a feed cannot be received, or no packet was received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    #[error("the feed has no packet; try again later, or use a blocking call")]
+    #[error("the feed has no packet")]
     Empty,
 
-    #[error(
-        "timeout: the feed had no packet for {0:?}; use a longer timeout, or check the publisher"
-    )]
+    #[error("timeout: the feed had no packet for {0:?}")]
     TimedOut(Duration),
 
     /// The publisher has destroyed the feed.
-    #[error(
-        "the feed has ended, and all packets were received; open it again if it is created again"
-    )]
+    #[error("the feed has ended, and all packets were received")]
     Closed,
 
-    #[error(
-        "the module rejected this consumer, because it stored an invalid position; open the feed again"
-    )]
+    #[error("the module rejected this consumer, because it stored an invalid position")]
     Rejected,
 
-    #[error(
-        "another endpoint receives the feed, or this one in the other way; wait until it is closed"
-    )]
+    #[error("another endpoint receives the feed, or this one in the other way")]
     Busy,
 
-    #[error("the descriptor is not an endpoint of a feed; pass that of a sluice::feed::Feed")]
+    #[error("the descriptor is not an endpoint of a feed")]
     NotAFeed,
 
-    #[error(
-        "the endpoint is open for reading only; open it for reading and writing to map the feed"
-    )]
+    #[error("the endpoint is open for reading only")]
     ReadOnly,
 
-    #[error("invalid packet of {len} bytes; use the module and the library of one version")]
+    #[error("invalid packet of {len} bytes")]
     InvalidPacket { len: usize },
 
     #[error(transparent)]
     InvalidCapacity(#[from] InvalidCapacity),
 
-    #[error("the module violated the protocol: {0}; open the feed again")]
+    #[error("the module violated the protocol")]
     ProtocolViolation(#[from] ProtocolViolation),
 
-    #[error(
-        "a mapped feed cannot be used in a child of the process that mapped it; use Feed::reader()"
-    )]
+    #[error("a mapped feed cannot be used in a child of the process that mapped it")]
     Forked,
 
     #[error(transparent)]
@@ -71,21 +59,32 @@ impl RecvError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Empty => ErrorKind::WouldBlock,
-            Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::Closed => ErrorKind::UnexpectedEof,
-            Self::Busy => ErrorKind::ResourceBusy,
-            Self::NotAFeed => ErrorKind::InvalidInput,
-            Self::ReadOnly => ErrorKind::PermissionDenied,
-            Self::Rejected
-            | Self::InvalidPacket { .. }
-            | Self::InvalidCapacity(_)
-            | Self::ProtocolViolation(_) => ErrorKind::InvalidData,
-            Self::Forked => ErrorKind::Other,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::TimedOut(_) => (
+                libc::ETIMEDOUT,
+                "use a longer timeout, or check the publisher",
+            ),
+            Self::Closed => (libc::ENODATA, "open it again if it is created again"),
+            Self::Rejected | Self::ProtocolViolation(_) => (libc::EPROTO, "open the feed again"),
+            Self::Busy => (libc::EBUSY, "wait until it is closed"),
+            Self::NotAFeed => (libc::ENOTTY, "pass one of an open feed"),
+            Self::ReadOnly => (
+                libc::EACCES,
+                "open it for reading and writing to map the feed",
+            ),
+            Self::InvalidPacket { .. } => (
+                libc::EBADMSG,
+                "use the module and the library of one version",
+            ),
+            Self::InvalidCapacity(error) => {
+                return Diagnosis::new(libc::EPROTO, capacity_hint(error));
+            }
+            Self::Forked => (libc::ENXIO, "receive it by read(2) there"),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -93,25 +92,19 @@ impl RecvError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulatorError {
-    #[error("the packet simulator runs already; stop it, or wait until it has reached its count")]
+    #[error("the packet simulator runs already")]
     Running,
 
-    #[error(
-        "permission denied for the packet simulator: it needs CAP_SYS_NICE on the host; run as root, outside of a container"
-    )]
+    #[error("permission denied for the packet simulator: it needs CAP_SYS_NICE on the host")]
     NotPermitted,
 
-    #[error(
-        "another endpoint has started the packet simulator; stop it there, or close that endpoint"
-    )]
+    #[error("another endpoint has started the packet simulator")]
     StartedByAnother,
 
-    #[error(
-        "invalid simulation; give an interval of 10 µs to 10 s, up to 4096 bytes, and an online processor"
-    )]
+    #[error("invalid simulation")]
     OutOfRange,
 
-    #[error("the descriptor is not that of the packet simulator; use Feed::simulator()")]
+    #[error("the descriptor is not that of the packet simulator")]
     NotASimulator,
 
     #[error(transparent)]
@@ -137,20 +130,31 @@ impl SimulatorError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Running => ErrorKind::ResourceBusy,
-            Self::NotPermitted | Self::StartedByAnother => ErrorKind::PermissionDenied,
-            Self::OutOfRange | Self::NotASimulator => ErrorKind::InvalidInput,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Running => (
+                libc::EBUSY,
+                "stop it, or wait until it has reached its count",
+            ),
+            Self::NotPermitted => (libc::EPERM, "run it as root, outside of a container"),
+            Self::StartedByAnother => (libc::EPERM, "stop it there, or close that endpoint"),
+            Self::OutOfRange => (
+                libc::EINVAL,
+                "give an interval of 10 µs to 10 s, up to 4096 bytes, and an online processor",
+            ),
+            Self::NotASimulator => (libc::ENOTTY, "pass one of /dev/sluice/feed"),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
-into_io!(RecvError, SimulatorError);
+diagnosed!(RecvError, SimulatorError);
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -160,10 +164,10 @@ mod tests {
             (libc::EBUSY, "runs already"),
             (libc::EPERM, "CAP_SYS_NICE"),
             (libc::EINVAL, "10 µs"),
-            (libc::ENOTTY, "Feed::simulator"),
+            (libc::ENOTTY, "/dev/sluice/feed"),
             (libc::EIO, "sluice doctor"),
         ] {
-            let text = SimulatorError::of_start(of(errno)).to_string();
+            let text = crate::explain(&SimulatorError::of_start(of(errno)));
             assert!(text.contains(word), "{text}");
         }
         let stop = SimulatorError::of_stop(of(libc::EPERM));

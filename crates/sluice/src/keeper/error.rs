@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The errors of a keeper, by operation. Each message is one line: what failed, the cause, what to do.
+//! The errors of a keeper, by operation.
 
-use std::io::{self, ErrorKind};
+use std::io;
 
 use rustix::io::Errno;
 
 use super::BUFFER;
-use crate::error::{Error, into_io};
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::error::Error;
 use crate::ring::SystemError;
 
 /// Why this process did not become the keeper.
@@ -14,13 +15,11 @@ use crate::ring::SystemError;
 #[non_exhaustive]
 pub enum OpenError {
     /// EPERM.
-    #[error(
-        "only an administrator keeps durable maps; run it as root, in the initial user namespace"
-    )]
+    #[error("only an administrator keeps durable maps")]
     NotPermitted,
 
     /// EBUSY.
-    #[error("another process keeps the durable maps of this host; stop it first")]
+    #[error("another process keeps the durable maps of this host")]
     Busy,
 
     /// /dev/sluice/ctl is not there, or the module has no durable maps (ENOTTY).
@@ -40,12 +39,13 @@ impl OpenError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotPermitted => ErrorKind::PermissionDenied,
-            Self::Busy => ErrorKind::ResourceBusy,
-            Self::Open(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::NotPermitted => (libc::EPERM, "run it as root, in the initial user namespace"),
+            Self::Busy => (libc::EBUSY, "stop it first"),
+            Self::Open(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -54,15 +54,15 @@ impl OpenError {
 #[non_exhaustive]
 pub enum ReadError {
     /// EAGAIN. Only of a nonblocking descriptor.
-    #[error("there is no message; wait until the descriptor is readable")]
+    #[error("there is no message")]
     Empty,
 
     /// EMSGSIZE.
-    #[error("the next message exceeds the buffer of {room} bytes; use one of {BUFFER}")]
+    #[error("the next message exceeds the buffer of {room} bytes")]
     BufferTooSmall { room: usize },
 
     /// A message is incomplete, or contradicts itself.
-    #[error("invalid message in {len} bytes; use the module and the library of one version")]
+    #[error("invalid message in {len} bytes")]
     InvalidMessage { len: usize },
 
     #[error(transparent)]
@@ -78,13 +78,19 @@ impl ReadError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Empty => ErrorKind::WouldBlock,
-            Self::BufferTooSmall { .. } => ErrorKind::InvalidInput,
-            Self::InvalidMessage { .. } => ErrorKind::InvalidData,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Empty => (libc::EAGAIN, "wait until the descriptor is readable"),
+            Self::BufferTooSmall { .. } => {
+                return Diagnosis::new(libc::EMSGSIZE, format!("use one of {BUFFER}"));
+            }
+            Self::InvalidMessage { .. } => (
+                libc::EBADMSG,
+                "use the module and the library of one version",
+            ),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -93,26 +99,26 @@ impl ReadError {
 #[non_exhaustive]
 pub enum CallError {
     /// ENOENT. Whoever opened the map has given up, or the map is gone. That is no fault of the keeper: it forgets the stream.
-    #[error("{what} failed: there is no such stream or cgroup any more; forget the stream")]
+    #[error("{what} failed: there is no such stream or cgroup any more")]
     NoStream { what: &'static str },
 
     /// EEXIST.
-    #[error("{what} failed: there is a map of this name; unlink one of them")]
+    #[error("{what} failed: there is a map of this name")]
     AlreadyExists { what: &'static str },
 
     /// EBUSY.
-    #[error("{what} failed: some changes are not acknowledged; store and acknowledge them first")]
+    #[error("{what} failed: some changes are not acknowledged")]
     NotAcknowledged { what: &'static str },
 
     /// ENOSPC or EDQUOT, of which [`errno`](Self::errno) is one: a limit of channels, or of the map.
-    #[error("{what} failed: {source}; raise the limit of channels, or the capacity of the map")]
+    #[error("{what} failed")]
     LimitExceeded {
         what: &'static str,
         source: io::Error,
     },
 
     /// Any other errno, such as EINVAL or ENOMEM.
-    #[error("{what} failed: {source}; run 'sluice doctor'")]
+    #[error("{what} failed")]
     Other {
         what: &'static str,
         source: io::Error,
@@ -147,15 +153,24 @@ impl CallError {
         matches!(self, Self::NoStream { .. })
     }
 
-    fn kind(&self) -> ErrorKind {
-        io::Error::from_raw_os_error(self.errno()).kind()
+    fn diagnosis(&self) -> Diagnosis {
+        let hint = match self {
+            Self::NoStream { .. } => "forget the stream",
+            Self::AlreadyExists { .. } => "unlink one of them",
+            Self::NotAcknowledged { .. } => "store and acknowledge them first",
+            Self::LimitExceeded { .. } => "raise the limit of channels, or the capacity of the map",
+            Self::Other { .. } => "run 'sluice doctor'",
+        };
+        Diagnosis::new(self.errno(), hint)
     }
 }
 
-into_io!(OpenError, ReadError, CallError);
+diagnosed!(OpenError, ReadError, CallError);
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     fn of(errno: i32) -> io::Error {
@@ -170,7 +185,7 @@ mod tests {
             (libc::ENOTTY, "module is too old"),
             (libc::ENOMEM, "memory.max"),
         ] {
-            let text = OpenError::new(of(errno)).to_string();
+            let text = crate::explain(&OpenError::new(of(errno)));
             assert!(text.contains(word), "{text}");
         }
         for (errno, word) in [
@@ -178,7 +193,7 @@ mod tests {
             (Errno::MSGSIZE, "buffer of 7 bytes; use one of 1056768"),
             (Errno::IO, "sluice doctor"),
         ] {
-            let text = ReadError::new(errno, 7).to_string();
+            let text = crate::explain(&ReadError::new(errno, 7));
             assert!(text.contains(word), "{text}");
         }
         for (errno, word) in [
@@ -192,7 +207,7 @@ mod tests {
             let error = CallError::new("acknowledging", of(errno));
             assert_eq!(error.errno(), errno);
             assert_eq!(error.is_gone(), errno == libc::ENOENT);
-            let text = error.to_string();
+            let text = crate::explain(&error);
             assert!(text.starts_with("acknowledging failed: "), "{text}");
             assert!(text.contains(word), "{text}");
         }

@@ -7,6 +7,7 @@ use sluice_abi::keeper;
 
 use super::error::CallError;
 use crate::control;
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 
 const RESTORING: &str = "restoring an entry of a durable map";
 
@@ -23,12 +24,21 @@ pub struct Entry<'a> {
 
 /// Why not all entries were restored.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}")]
+#[error("{restored} entries were restored, and not the next one")]
 pub struct RestoreError {
     /// The number of the entries that were restored, which is the index of the one that was not.
     pub restored: usize,
+    #[source]
     pub error: CallError,
 }
+
+impl RestoreError {
+    fn diagnosis(&self) -> Diagnosis {
+        self.error.diagnose()
+    }
+}
+
+diagnosed!(RestoreError);
 
 /// Restores all of them, some by each call.
 pub(super) fn restore(

@@ -595,7 +595,7 @@ mod tests {
         assert!(matches!(set, Err(WriteError::System(_))), "{set:?}");
         let delete = delete_and_wait(&map, b"key", DeleteOptions::new());
         assert!(matches!(delete, Err(WriteError::System(_))), "{delete:?}");
-        let text = unexpected(None).to_string();
+        let text = crate::explain(&unexpected(None));
         assert!(text.contains("the outcome of a change is None"), "{text}");
     }
 

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The errors of a map, by operation. Each message is one line: what failed, the cause, what to do.
+//! The errors of a map, by operation.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::store::StoreError;
 use super::{KEY_MAX, VALUE_MAX};
-use crate::error::{Error, into_io};
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::error::Error;
 use crate::ring::SystemError;
 
 const REFUSED: &str = "refused, nothing is changed";
-const REMOVED: &str =
-    "the durable map was unlinked or detached, or its cgroup removed; open it again";
-const DESTROYED: &str = "the map was destroyed; open it again if it is created again";
+const REMOVED: &str = "the durable map was unlinked or detached, or its cgroup removed";
+const DESTROYED: &str = "the map was destroyed";
+
+const REOPEN: &str = "open it again if it is created again";
+const KEYS: &str = "use 1 to 4096 bytes";
+const VERSIONS: &str = "use the module and the library of one version";
+const FOR_READING: &str = "open it for reading";
 
 /// Why a map was not opened, or a descriptor is no endpoint of one.
 #[derive(Debug, thiserror::Error)]
@@ -31,31 +36,27 @@ pub enum OpenError {
     },
 
     #[error(
-        "invalid options for the map: the capacity is too large, or too small for its events, or a time too long; see sluice::map::Options"
+        "invalid options for the map: the capacity is too large, or too small for its events, or a time too long"
     )]
     InvalidOptions,
 
     /// Of a durable open: EEXIST, although the open is not exclusive. A volatile map does not become durable.
-    #[error("the map '{name}' exists, and is not durable; open it as it is, or remove it first")]
+    #[error("the map '{name}' exists, and is not durable")]
     NotDurable { name: String },
 
     /// Of a durable open: ENOSPC or EDQUOT.
-    #[error(
-        "no space for the durable map: a quota of channels, or the store; see 'sluice store status'"
-    )]
+    #[error("no space for the durable map: a quota of channels, or the store")]
     NoSpace,
 
     /// Of an exclusive durable open: EINTR. Other opens continue after a signal; this one might then find the map that it has created.
-    #[error(
-        "a signal interrupted the open, which may have created the map; open it without exclusive"
-    )]
+    #[error("a signal interrupted the open, which may have created the map")]
     Interrupted,
 
     /// Of a nonblocking durable open: EAGAIN.
-    #[error("the map is not loaded, and its store has to be asked; use a blocking open")]
+    #[error("the map is not loaded, and its store has to be asked")]
     WouldBlock,
 
-    #[error("the descriptor is not an endpoint of a map; pass that of a sluice::map type")]
+    #[error("the descriptor is not an endpoint of a map")]
     NotAMap,
 
     #[error(transparent)]
@@ -70,18 +71,25 @@ impl OpenError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Open(error) => error.kind(),
-            Self::UnsupportedOption { .. } | Self::InvalidOptions | Self::NotAMap => {
-                ErrorKind::InvalidInput
-            }
-            Self::NotDurable { .. } => ErrorKind::AlreadyExists,
-            Self::NoSpace => ErrorKind::QuotaExceeded,
-            Self::WouldBlock => ErrorKind::WouldBlock,
-            Self::Interrupted => ErrorKind::Interrupted,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Open(error) => return error.diagnose(),
+            Self::System(error) => return error.diagnose(),
+            Self::UnsupportedOption { .. } => (libc::EINVAL, ""),
+            Self::InvalidOptions => (
+                libc::EINVAL,
+                "give a capacity of up to 64 GiB, fewer events, or shorter times",
+            ),
+            Self::NotDurable { .. } => (libc::EEXIST, "open it as it is, or remove it first"),
+            Self::NoSpace => (
+                libc::EDQUOT,
+                "see 'sluice store status', and the limits of the module",
+            ),
+            Self::Interrupted => (libc::EINTR, "open it without 'exclusive'"),
+            Self::WouldBlock => (libc::EAGAIN, "use a blocking open"),
+            Self::NotAMap => (libc::ENOTTY, "pass one of an open map"),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -89,19 +97,19 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    #[error("invalid key of {len} bytes; use 1 to {KEY_MAX} bytes")]
+    #[error("invalid key of {len} bytes")]
     InvalidKey { len: usize },
 
-    #[error("the value has {len} bytes, and the buffer {room}; call again with a larger buffer")]
+    #[error("the value has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: usize, room: usize },
 
-    #[error("the map is not open for reading; open it with Options::open or Options::open_reader")]
+    #[error("the map is not open for reading")]
     NotReadable,
 
     #[error("{DESTROYED}")]
     Destroyed,
 
-    #[error("invalid entry in {len} bytes; use the module and the library of one version")]
+    #[error("invalid entry in {len} bytes")]
     InvalidEntry { len: usize },
 
     #[error(transparent)]
@@ -124,14 +132,16 @@ impl ReadError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::InvalidKey { .. } | Self::BufferTooSmall { .. } => ErrorKind::InvalidInput,
-            Self::NotReadable => ErrorKind::PermissionDenied,
-            Self::Destroyed => ErrorKind::BrokenPipe,
-            Self::InvalidEntry { .. } => ErrorKind::InvalidData,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::InvalidKey { .. } => (libc::EINVAL, KEYS),
+            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
+            Self::NotReadable => (libc::EBADF, FOR_READING),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
+            Self::InvalidEntry { .. } => (libc::EBADMSG, VERSIONS),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -139,35 +149,35 @@ impl ReadError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    #[error("invalid key of {len} bytes; use 1 to {KEY_MAX} bytes")]
+    #[error("invalid key of {len} bytes")]
     InvalidKey { len: usize },
 
-    #[error("a value of {len} bytes exceeds {VALUE_MAX}, the limit; split it")]
+    #[error("a value of {len} bytes exceeds {VALUE_MAX}, the limit")]
     ValueTooLong { len: usize },
 
     /// The required version is 0, and there is an entry.
-    #[error("the entry exists; get its version, and require that one")]
+    #[error("the entry exists")]
     AlreadyExists,
 
-    #[error("the entry has version {found}, and {required} is required; get it again")]
+    #[error("the entry has version {found}, and {required} is required")]
     VersionMismatch { required: u64, found: u64 },
 
     /// A version is required, and there is no entry.
-    #[error("there is no entry, and version {required} is required; require 0 to create one")]
+    #[error("there is no entry, and version {required} is required")]
     NotFound { required: u64 },
 
     /// Its bytes, or its entries.
-    #[error("the map is full; delete entries, or create a map with higher limits")]
+    #[error("the map is full")]
     Full,
 
     /// Of a durable map: EAGAIN. Too many changes are not stored yet, or no daemon has stored any for the time of the deadline. Without
     /// [`nowait`](super::SetOptions::nowait) and [`Durability::refuse`](super::Durability::refuse) the change has waited for that time.
-    #[error("{REFUSED}: too many changes are not stored yet; try again later; is sluiced running?")]
+    #[error("{REFUSED}: too many changes are not stored yet")]
     Refused,
 
     /// Of a durable map: the daemon cannot store changes (ENOSPC, EIO, EROFS).
-    #[error("{REFUSED}: the store of durable maps: {0}")]
-    Store(StoreError),
+    #[error("{REFUSED}: the store of durable maps failed")]
+    Store(#[source] StoreError),
 
     /// EIDRM. The endpoint can still get entries.
     #[error("{REFUSED}: {REMOVED}")]
@@ -175,12 +185,10 @@ pub enum WriteError {
 
     /// Of a durable map: ETIMEDOUT. The change is made, and all processes see it, but a crash of the host may lose it.
     /// [`Map::sync_to`](super::Map::sync_to) its number waits again. A repeated change would be another one.
-    #[error(
-        "change {number} is made, but not known to be stored; is sluiced running? sync waits for it"
-    )]
+    #[error("change {number} is made, but not known to be stored")]
     Unacknowledged { number: u64 },
 
-    #[error("the map is not open for writing; open it with Options::open or Options::open_writer")]
+    #[error("the map is not open for writing")]
     NotWritable,
 
     #[error("{DESTROYED}")]
@@ -237,20 +245,32 @@ impl WriteError {
         )
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::InvalidKey { .. } | Self::ValueTooLong { .. } => ErrorKind::InvalidInput,
-            Self::AlreadyExists => ErrorKind::AlreadyExists,
-            Self::VersionMismatch { .. } => ErrorKind::ResourceBusy,
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Full => ErrorKind::QuotaExceeded,
-            Self::Refused => ErrorKind::WouldBlock,
-            Self::Store(error) => error.kind(),
-            Self::Unacknowledged { .. } => ErrorKind::TimedOut,
-            Self::NotWritable => ErrorKind::PermissionDenied,
-            Self::Destroyed | Self::Removed => ErrorKind::BrokenPipe,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::InvalidKey { .. } => (libc::EINVAL, KEYS),
+            Self::ValueTooLong { .. } => (libc::EMSGSIZE, "split it"),
+            Self::AlreadyExists => (libc::EEXIST, "get its version, and require that one"),
+            Self::VersionMismatch { .. } => (libc::ESTALE, "get it again"),
+            Self::NotFound { .. } => (libc::ENOENT, "require version 0 to create one"),
+            Self::Full => (
+                libc::ENOSPC,
+                "delete entries, or create a map with higher limits",
+            ),
+            Self::Refused => (
+                libc::EAGAIN,
+                "try again later, and check whether sluiced runs",
+            ),
+            Self::Store(error) => return error.diagnose(),
+            Self::Removed => (libc::EIDRM, "open it again"),
+            Self::Unacknowledged { .. } => (
+                libc::ETIMEDOUT,
+                "check whether sluiced runs, and wait for the change by a sync",
+            ),
+            Self::NotWritable => (libc::EBADF, "open it for writing"),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -259,19 +279,19 @@ impl WriteError {
 #[non_exhaustive]
 pub enum SyncError {
     /// ETIMEDOUT: the deadline of the map. The changes are made.
-    #[error("the changes are made, but not known to be stored; is sluiced running? try again")]
+    #[error("the changes are made, but not known to be stored")]
     TimedOut,
 
     /// EAGAIN. Only of a nonblocking endpoint.
-    #[error("the changes are not stored yet; try again later")]
+    #[error("the changes are not stored yet")]
     WouldBlock,
 
     /// EINVAL. The number is that of another map, or of an earlier one of the name.
-    #[error("the map has no change {number} yet; give the number that a set or a delete returned")]
+    #[error("the map has no change {number} yet")]
     NoSuchChange { number: u64 },
 
     /// EOPNOTSUPP.
-    #[error("the map is not durable; create it with Options::durable")]
+    #[error("the map is not durable")]
     NotDurable,
 
     /// EIDRM.
@@ -299,15 +319,20 @@ impl SyncError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::TimedOut => ErrorKind::TimedOut,
-            Self::WouldBlock => ErrorKind::WouldBlock,
-            Self::NoSuchChange { .. } => ErrorKind::InvalidInput,
-            Self::NotDurable => ErrorKind::Unsupported,
-            Self::Removed | Self::Destroyed => ErrorKind::BrokenPipe,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::TimedOut => (libc::ETIMEDOUT, "check whether sluiced runs, and try again"),
+            Self::WouldBlock => (libc::EAGAIN, "try again later"),
+            Self::NoSuchChange { .. } => (
+                libc::EINVAL,
+                "give the number that a set or a delete returned",
+            ),
+            Self::NotDurable => (libc::EOPNOTSUPP, "create it as a durable one"),
+            Self::Removed => (libc::EIDRM, "open it again"),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -315,27 +340,27 @@ impl SyncError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    #[error("the map has no event; try again later, or use a blocking call")]
+    #[error("the map has no event")]
     Empty,
 
-    #[error("timeout: the map had no event for {0:?}; use a longer timeout")]
+    #[error("timeout: the map had no event for {0:?}")]
     TimedOut(Duration),
 
     /// The sequence is that of another map, or of an earlier one of the name.
-    #[error("the map has no change {sequence} yet; read its entries, and watch from now on")]
+    #[error("the map has no change {sequence} yet")]
     NoSuchChange { sequence: u64 },
 
     /// An endpoint has one position in the sequence.
-    #[error("this endpoint is watched already; drop that watcher, or open the map again")]
+    #[error("this endpoint is watched already")]
     AlreadyWatched,
 
-    #[error("the map is not open for reading; open it with Options::open or Options::open_reader")]
+    #[error("the map is not open for reading")]
     NotReadable,
 
     #[error("{DESTROYED}")]
     Destroyed,
 
-    #[error("invalid event in {len} bytes; use the module and the library of one version")]
+    #[error("invalid event in {len} bytes")]
     InvalidEvent { len: usize },
 
     #[error(transparent)]
@@ -352,17 +377,18 @@ impl WatchError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Empty => ErrorKind::WouldBlock,
-            Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::NoSuchChange { .. } => ErrorKind::InvalidInput,
-            Self::AlreadyWatched => ErrorKind::ResourceBusy,
-            Self::NotReadable => ErrorKind::PermissionDenied,
-            Self::Destroyed => ErrorKind::BrokenPipe,
-            Self::InvalidEvent { .. } => ErrorKind::InvalidData,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::TimedOut(_) => (libc::ETIMEDOUT, "use a longer timeout"),
+            Self::NoSuchChange { .. } => (libc::EINVAL, "read its entries, and watch from now on"),
+            Self::AlreadyWatched => (libc::EBUSY, "drop that watcher, or open the map again"),
+            Self::NotReadable => (libc::EBADF, FOR_READING),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
+            Self::InvalidEvent { .. } => (libc::EBADMSG, VERSIONS),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
@@ -370,10 +396,12 @@ fn is_valid(key: &[u8]) -> bool {
     (1..=KEY_MAX).contains(&key.len())
 }
 
-into_io!(OpenError, ReadError, WriteError, SyncError, WatchError);
+diagnosed!(OpenError, ReadError, WriteError, SyncError, WatchError);
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     fn of(errno: i32) -> io::Error {
@@ -389,25 +417,25 @@ mod tests {
             (libc::EAGAIN, "nothing is changed: too many changes"),
             (
                 libc::EIO,
-                "nothing is changed: the store of durable maps: input/output",
+                "nothing is changed: the store of durable maps failed: input/output",
             ),
             (
                 libc::EROFS,
-                "nothing is changed: the store of durable maps: read-only",
+                "nothing is changed: the store of durable maps failed: read-only",
             ),
             (
                 libc::EIDRM,
                 "nothing is changed: the durable map was unlinked",
             ),
-            (libc::EBADF, "open_writer"),
+            (libc::EBADF, "for writing"),
             (libc::EPIPE, "destroyed"),
             (libc::ENOMEM, "memory.max"),
             (libc::EFAULT, "sluice doctor"),
         ] {
-            let text = WriteError::new(of(errno), 7, 7).to_string();
+            let text = crate::explain(&WriteError::new(of(errno), 7, 7));
             assert!(text.contains(word), "{text}");
         }
-        let text = WriteError::new(of(libc::ESTALE), 7, 9).to_string();
+        let text = crate::explain(&WriteError::new(of(libc::ESTALE), 7, 9));
         assert!(text.contains("version 9, and 7 is required"), "{text}");
         for (errno, word) in [
             (libc::ETIMEDOUT, "made, but not known to be stored"),
@@ -418,24 +446,24 @@ mod tests {
             (libc::EPIPE, "destroyed"),
             (libc::ENOTTY, "sluice doctor"),
         ] {
-            let text = SyncError::new(of(errno), 7).to_string();
+            let text = crate::explain(&SyncError::new(of(errno), 7));
             assert!(text.contains(word), "{text}");
         }
         for (errno, word) in [
-            (libc::EBADF, "open_reader"),
+            (libc::EBADF, "for reading"),
             (libc::EPIPE, "destroyed"),
             (libc::EIO, "sluice doctor"),
         ] {
-            let text = ReadError::new(of(errno)).to_string();
+            let text = crate::explain(&ReadError::new(of(errno)));
             assert!(text.contains(word), "{text}");
         }
         for (errno, word) in [
             (Errno::AGAIN, "no event"),
-            (Errno::BADF, "open_reader"),
+            (Errno::BADF, "for reading"),
             (Errno::PIPE, "destroyed"),
             (Errno::IO, "sluice doctor"),
         ] {
-            let text = WatchError::new(errno).to_string();
+            let text = crate::explain(&WatchError::new(errno));
             assert!(text.contains(word), "{text}");
         }
     }
@@ -477,9 +505,9 @@ mod tests {
         for len in [0, KEY_MAX + 1] {
             let error = ReadError::check_key(&vec![0; len]).unwrap_err();
             let expected = format!("invalid key of {len} bytes; use 1 to 4096 bytes");
-            assert_eq!(error.to_string(), expected);
+            assert_eq!(crate::explain(&error), expected);
             let error = WriteError::check_key(&vec![0; len]).unwrap_err();
-            assert_eq!(error.to_string(), expected);
+            assert_eq!(crate::explain(&error), expected);
         }
         assert!(WriteError::check_value(&vec![0; VALUE_MAX]).is_ok());
         let error = WriteError::check_value(&vec![0; VALUE_MAX + 1]).unwrap_err();
@@ -489,7 +517,7 @@ mod tests {
     #[test]
     fn errors_become_those_of_io_and_keep_their_text() {
         let error = io::Error::from(WriteError::Full);
-        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
         assert_eq!(error.to_string(), WriteError::Full.to_string());
         for (error, kind) in [
             (WriteError::Refused, ErrorKind::WouldBlock),

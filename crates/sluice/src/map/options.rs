@@ -209,11 +209,11 @@ mod tests {
             (exists(), "'jobs' exists, and is not durable"),
             (full, "or the store"),
             (io(libc::EAGAIN), "blocking open"),
-            (io(libc::EINTR), "without exclusive"),
+            (io(libc::EINTR), "without 'exclusive'"),
             (io(libc::E2BIG), "durable maps"),
             (io(libc::EINVAL), "invalid options"),
         ] {
-            let text = durable_open_error(error, false).to_string();
+            let text = crate::explain(&durable_open_error(error, false));
             assert!(text.contains(word), "{text}");
         }
         let exclusive = durable_open_error(exists(), true);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io::{self, ErrorKind};
-
+use crate::diagnosis::{Diagnosis, diagnosed};
 use crate::info::Kind;
 
 /// Why the store of durable maps takes no changes.
@@ -9,19 +8,19 @@ use crate::info::Kind;
 #[non_exhaustive]
 pub enum StoreError {
     /// ENOSPC.
-    #[error("no space left; free some on the file system of the store, see 'sluice store status'")]
+    #[error("no space left")]
     Full,
 
     /// EIO.
-    #[error("input/output error; see the log of sluiced and that of the kernel")]
+    #[error("input/output error")]
     Failed,
 
     /// EROFS.
-    #[error("read-only file system; mount that of the store writable, see 'sluice store status'")]
+    #[error("read-only file system")]
     ReadOnly,
 
     /// An errno that this library does not know.
-    #[error("errno {0}; see the log of sluiced")]
+    #[error("errno {0}")]
     Other(i32),
 }
 
@@ -45,8 +44,16 @@ impl StoreError {
         }
     }
 
-    pub(crate) fn kind(self) -> ErrorKind {
-        io::Error::from_raw_os_error(self.errno()).kind()
+    fn diagnosis(&self) -> Diagnosis {
+        let hint = match self {
+            Self::Full => "free some on the file system of the store, see 'sluice store status'",
+            Self::Failed => "see the log of sluiced and that of the kernel",
+            Self::ReadOnly => {
+                "mount the file system of the store writable, see 'sluice store status'"
+            }
+            Self::Other(_) => "see the log of sluiced",
+        };
+        Diagnosis::new(self.errno(), hint)
     }
 
     pub fn errno(self) -> i32 {
@@ -59,8 +66,12 @@ impl StoreError {
     }
 }
 
+diagnosed!(StoreError);
+
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     #[test]

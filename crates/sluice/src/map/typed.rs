@@ -2,7 +2,6 @@
 //! Keys and values of types that implement the traits of serde.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
 
 use serde::Serialize;
@@ -13,6 +12,7 @@ use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions};
 use super::error::{ReadError, WatchError, WriteError};
 use super::event::Event;
 use super::watcher::{WatchFrom, Watcher};
+use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 
 /// A [`Map`] with keys and values of types that implement the traits of serde, in the format of postcard. All processes that use the
 /// map must agree on the types.
@@ -201,21 +201,24 @@ impl From<WriteError> for TypedError<WriteError> {
     }
 }
 
-impl<E: std::error::Error + Into<io::Error> + 'static> From<TypedError<E>> for io::Error {
-    fn from(error: TypedError<E>) -> Self {
-        match error {
-            TypedError::Codec(error) => error.into(),
-            TypedError::Map(error) => error.into(),
+impl<E: Diagnose> TypedError<E> {
+    fn diagnosis(&self) -> Diagnosis {
+        match self {
+            Self::Codec(error) => error.diagnosis(),
+            Self::Map(error) => error.diagnose(),
         }
     }
 }
 
+diagnosed!(TypedError<ReadError>, TypedError<WriteError>);
+
 /// Why a key or a value was not encoded or decoded.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} the {what}: {cause}; use the types of the other processes of the map")]
+#[error("cannot {verb} the {what}")]
 pub struct CodecError {
     verb: &'static str,
     what: &'static str,
+    #[source]
     cause: Cause,
 }
 
@@ -228,11 +231,16 @@ enum Cause {
     Trailing(usize),
 }
 
-impl From<CodecError> for io::Error {
-    fn from(error: CodecError) -> Self {
-        Self::new(ErrorKind::InvalidData, error)
+impl CodecError {
+    fn diagnosis(&self) -> Diagnosis {
+        Diagnosis::new(
+            libc::EBADMSG,
+            "use the types of the other processes of the map",
+        )
     }
 }
+
+diagnosed!(CodecError);
 
 fn encode_key(key: &impl Serialize) -> Result<Vec<u8>, CodecError> {
     encode("key", key)
@@ -269,6 +277,7 @@ fn decode_entry<V: DeserializeOwned>(entry: Entry) -> Result<Entry<V>, CodecErro
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -287,7 +296,8 @@ mod tests {
     fn bytes_of_another_type_are_an_error() {
         let bytes = encode("value", &("alice", 7_u64)).unwrap();
         let left = decode::<String>("value", &bytes).unwrap_err();
-        assert!(left.to_string().contains("1 bytes are left"), "{left}");
+        let left = crate::explain(&left);
+        assert!(left.contains("1 bytes are left"), "{left}");
         let short = decode::<(String, u64, u64)>("value", &bytes).unwrap_err();
         assert!(
             short.to_string().contains("cannot decode the value"),

@@ -100,7 +100,7 @@ fn refuses(arguments: &str, reply: &str, reason: &str) {
 #[test]
 fn the_library_gets_the_reason_of_the_other_side() {
     for (reply, reason) in [
-        ("EPERM", "this user"),
+        ("EPERM", "the user of this process"),
         ("EPROTONOSUPPORT", "other protocol version"),
         ("EALREADY", "the same role"),
         ("EACCES", "memory"),
@@ -117,6 +117,6 @@ fn the_library_gets_the_reason_of_the_other_side() {
 #[test]
 fn a_reply_in_place_of_a_hello_is_reported() {
     for task in ["send", "receive"] {
-        refuses(&format!("{task} --before-hello"), "EPERM", "this user");
+        refuses(&format!("{task} --before-hello"), "EPERM", "the user of this process");
     }
 }

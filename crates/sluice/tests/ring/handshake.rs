@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -225,6 +226,23 @@ fn a_producer_learns_that_its_capacity_is_too_large() {
         matches!(sending, Err(SetupError::Refused(_))),
         "{sending:?}"
     );
+}
+
+#[test]
+fn a_socket_without_a_listener_is_replaced() {
+    let path = std::env::temp_dir().join(format!("sluice-stale-{}", std::process::id()));
+    drop(UnixListener::bind(&path).expect("cannot listen"));
+    assert!(path.exists(), "a killed process leaves its socket");
+    drop(Listener::bind(&path).expect("the stale socket is in the way"));
+    assert!(!path.exists());
+    fs::write(&path, "precious").expect("cannot write");
+    let refused = Listener::bind(&path);
+    assert!(
+        matches!(refused, Err(SetupError::Listen { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(&path).expect("it is gone"), b"precious");
+    fs::remove_file(&path).expect("cannot remove it");
 }
 
 #[test]

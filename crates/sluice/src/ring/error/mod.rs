@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The errors of a ring, by operation. Each message is one line: what failed, the cause, what to do.
+//! The errors of a ring, by operation.
 
 mod setup;
 mod transfer;
 
-use std::io::{self, ErrorKind};
+use std::io;
+
+use crate::diagnosis::{Diagnosis, diagnosed};
 
 pub use setup::SetupError;
 pub(super) use transfer::WaitError;
@@ -12,7 +14,7 @@ pub use transfer::{RecvError, SendError};
 
 /// A system call that failed for a reason without an error of its own.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} failed: {source}; {}", next_step(source))]
+#[error("{what} failed")]
 pub struct SystemError {
     what: &'static str,
     source: io::Error,
@@ -26,10 +28,12 @@ impl SystemError {
         }
     }
 
-    pub(crate) fn kind(&self) -> ErrorKind {
-        self.source.kind()
+    fn diagnosis(&self) -> Diagnosis {
+        Diagnosis::of_io(&self.source, next_step(&self.source))
     }
 }
+
+diagnosed!(SystemError);
 
 fn next_step(failure: &io::Error) -> &'static str {
     match failure.raw_os_error() {
@@ -48,6 +52,8 @@ fn next_step(failure: &io::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -64,7 +70,7 @@ mod tests {
             (libc::EPERM, "seccomp"),
             (libc::EIO, "sluice doctor"),
         ] {
-            let said = of(errno).to_string();
+            let said = crate::explain(&of(errno));
             assert!(said.starts_with("mapping the ring failed: "), "{said}");
             assert!(said.contains(word), "{said}");
         }

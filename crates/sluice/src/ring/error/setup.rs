@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +8,10 @@ use sluice_ring::{Capacity, InvalidCapacity};
 
 use super::SystemError;
 use crate::Error;
-use crate::error::into_io;
+use crate::diagnosis::{Diagnose as _, Diagnosis, capacity_hint, diagnosed};
+
+const ONE_VERSION: &str = "use one version of this library on both sides";
+const OTHER_ROLE: &str = "let one take the other role";
 
 /// Why a ring could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -17,64 +20,57 @@ pub enum SetupError {
     #[error(transparent)]
     InvalidCapacity(#[from] InvalidCapacity),
 
-    #[error("huge pages cannot be left unsealed; use one of the two options")]
+    #[error("huge pages cannot be left unsealed")]
     UnsealedHugePages,
 
-    #[error("cannot listen at {}: {source}; choose a path in a writable directory", path.display())]
+    #[error("cannot listen at {}", path.display())]
     Listen { path: PathBuf, source: io::Error },
 
-    #[error("cannot connect to {}: {source}; start the listening side first, and check the mode of the socket", path.display())]
+    #[error("cannot connect to {}", path.display())]
     Connect { path: PathBuf, source: io::Error },
 
-    #[error(
-        "the peer runs as user {uid}, which is not allowed; allow that user, or run both as one"
-    )]
+    #[error("the peer runs as user {uid}, which is not allowed")]
     PeerNotAllowed { uid: u32 },
 
-    #[error("handshake timeout: the peer did not finish within {0:?}; check whether it hangs")]
+    #[error("handshake timeout: the peer did not finish within {0:?}")]
     HandshakeTimeout(Duration),
 
-    #[error("the peer closed the connection during the handshake; check its error message")]
+    #[error("the peer closed the connection during the handshake")]
     HandshakeAborted,
 
-    #[error("protocol mismatch: {0}; use one version of this library on both sides")]
+    #[error("protocol mismatch: {0}")]
     ProtocolMismatch(&'static str),
 
-    #[error("protocol version {theirs} of the peer, {ours} of this side; use one version of this library on both sides", ours = sluice_abi::ring::VERSION)]
+    #[error("protocol version {theirs} of the peer, {ours} of this side", ours = sluice_abi::ring::VERSION)]
     Version { theirs: u32 },
 
-    #[error("both sides are the {role}; let one take the other role")]
+    #[error("both sides are the {role}")]
     RoleConflict { role: &'static str },
 
-    #[error("invalid capacity of the peer: {0}")]
-    PeerCapacity(InvalidCapacity),
+    #[error("invalid capacity of the peer")]
+    PeerCapacity(#[source] InvalidCapacity),
 
-    #[error(
-        "the peer's ring has {capacity} bytes, and this side allows {max}; change one of the two"
-    )]
+    #[error("the peer's ring has {capacity} bytes, and this side allows {max}")]
     CapacityTooLarge { capacity: Capacity, max: u64 },
 
-    #[error("invalid memory of the peer: {0}; fix the peer")]
+    #[error("invalid memory of the peer: {0}")]
     InvalidMemfd(String),
 
-    #[error(
-        "the peer does not allow the user of this process; start it with this user allowed, as by --allow-user"
-    )]
+    #[error("the peer does not allow the user of this process")]
     NotAllowedByPeer,
 
-    #[error("the peer rejected this side: {0}")]
-    Refused(String),
+    /// The errno is that of the reply of the peer.
+    #[error("the peer rejected this side: {}", reason(*.0))]
+    Refused(i32),
 
     #[error(transparent)]
     System(#[from] SystemError),
 
-    #[error(
-        "not enough free huge pages for a ring of {0} bytes; raise vm.nr_hugepages, or use normal pages"
-    )]
+    #[error("not enough free huge pages for a ring of {0} bytes")]
     NoHugePages(Capacity),
 
     #[error(
-        "a ring of {capacity} bytes exceeds the {room} bytes that {}/memory.max leaves; use a smaller capacity, or raise memory.max",
+        "a ring of {capacity} bytes exceeds the {room} bytes that {}/memory.max leaves",
         cgroup.display()
     )]
     MemoryLimit {
@@ -83,28 +79,22 @@ pub enum SetupError {
         room: u64,
     },
 
-    #[error(
-        "the ring has a {role} already, or did until now; wait for both sides to end, or use another name"
-    )]
+    #[error("the ring has a {role} already, or did until now")]
     RoleTaken { role: &'static str },
 
-    #[error("the descriptor is not an endpoint of a ring; pass one that was opened for this ring")]
+    #[error("the descriptor is not an endpoint of a ring")]
     NotAnEndpoint,
 
-    #[error("the descriptor is that of the {role}; attach it as such")]
+    #[error("the descriptor is that of the {role}")]
     WrongRole { role: &'static str },
 
-    #[error(
-        "the descriptor was used before; pass it on before its first use, or open the ring again"
-    )]
+    #[error("the descriptor was used before")]
     EndpointUsed,
 
-    #[error("this side of the ring has ended, or its channel was destroyed; open the ring again")]
+    #[error("this side of the ring has ended, or its channel was destroyed")]
     Ended,
 
-    #[error(
-        "there is no memory node {node}, or it has no memory; choose another, see 'numactl -H'"
-    )]
+    #[error("there is no memory node {node}, or it has no memory")]
     NoSuchNode { node: u32 },
 
     #[error(
@@ -115,8 +105,8 @@ pub enum SetupError {
     #[error(transparent)]
     Open(Error),
 
-    #[error("cannot lock a ring of {0} bytes in memory: {1}; raise ulimit -l, or do not lock it")]
-    NotLocked(Capacity, io::Error),
+    #[error("cannot lock a ring of {0} bytes in memory")]
+    NotLocked(Capacity, #[source] io::Error),
 }
 
 impl SetupError {
@@ -157,31 +147,98 @@ impl SetupError {
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::InvalidCapacity(_)
-            | Self::UnsealedHugePages
-            | Self::NotAnEndpoint
-            | Self::WrongRole { .. }
-            | Self::EndpointUsed
-            | Self::NoSuchNode { .. }
-            | Self::UnsupportedOption { .. } => ErrorKind::InvalidInput,
-            Self::RoleTaken { .. } => ErrorKind::ResourceBusy,
-            Self::Ended => ErrorKind::BrokenPipe,
-            Self::Open(error) => error.kind(),
-            Self::Listen { source, .. }
-            | Self::Connect { source, .. }
-            | Self::NotLocked(_, source) => source.kind(),
-            Self::System(error) => error.kind(),
-            Self::PeerNotAllowed { .. } => ErrorKind::PermissionDenied,
-            Self::HandshakeTimeout(_) => ErrorKind::TimedOut,
-            Self::HandshakeAborted => ErrorKind::ConnectionAborted,
-            Self::Refused(_) => ErrorKind::ConnectionRefused,
-            Self::NotAllowedByPeer => ErrorKind::PermissionDenied,
-            Self::NoHugePages(_) | Self::MemoryLimit { .. } => ErrorKind::OutOfMemory,
-            _ => ErrorKind::InvalidData,
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::InvalidCapacity(error) => {
+                return Diagnosis::new(libc::EINVAL, capacity_hint(error));
+            }
+            Self::PeerCapacity(error) => {
+                return Diagnosis::new(libc::EPROTO, capacity_hint(error));
+            }
+            Self::Open(error) => return error.diagnose(),
+            Self::System(error) => return error.diagnose(),
+            Self::Listen { source, .. } => return Diagnosis::of_io(source, listen_hint(source)),
+            Self::Connect { source, .. } => return Diagnosis::of_io(source, connect_hint(source)),
+            Self::NotLocked(_, source) => {
+                return Diagnosis::of_io(source, "raise ulimit -l, or do not lock it");
+            }
+            Self::UnsealedHugePages => (libc::EINVAL, "use one of the two options"),
+            Self::PeerNotAllowed { .. } => (libc::EPERM, "allow that user, or run both as one"),
+            Self::HandshakeTimeout(_) => (libc::ETIMEDOUT, "check whether it hangs"),
+            Self::HandshakeAborted => (libc::ECONNABORTED, "check its error message"),
+            Self::ProtocolMismatch(_) | Self::Version { .. } => (libc::EPROTO, ONE_VERSION),
+            Self::RoleConflict { .. } => (libc::EPROTO, OTHER_ROLE),
+            Self::CapacityTooLarge { .. } => (libc::EPROTO, "change one of the two"),
+            Self::InvalidMemfd(_) => (libc::EPROTO, "fix the peer"),
+            Self::NotAllowedByPeer => (
+                libc::EACCES,
+                "start it with this user allowed, as by --allow-user",
+            ),
+            Self::Refused(errno) => (libc::ECONNREFUSED, refusal_hint(*errno)),
+            Self::NoHugePages(_) => (libc::ENOMEM, "raise vm.nr_hugepages, or use normal pages"),
+            Self::MemoryLimit { .. } => {
+                (libc::ENOMEM, "use a smaller capacity, or raise memory.max")
+            }
+            Self::RoleTaken { .. } => (
+                libc::EBUSY,
+                "wait for both sides to end, or use another name",
+            ),
+            Self::NotAnEndpoint => (libc::ENOTTY, "pass one that was opened for this ring"),
+            Self::WrongRole { .. } => (libc::EINVAL, "attach it as such"),
+            Self::EndpointUsed => (
+                libc::EINVAL,
+                "pass it on before its first use, or open the ring again",
+            ),
+            Self::Ended => (libc::EPIPE, "open the ring again"),
+            Self::NoSuchNode { .. } => (libc::EINVAL, "choose another, see 'numactl -H'"),
+            Self::UnsupportedOption { .. } => (libc::EINVAL, ""),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
-into_io!(SetupError);
+/// What a peer means by the errno of its reply.
+fn reason(errno: i32) -> &'static str {
+    match errno {
+        libc::EPROTONOSUPPORT => "other protocol version",
+        libc::EALREADY => "both sides have the same role",
+        libc::EACCES => "invalid memory of this side",
+        libc::EPROTO => "protocol mismatch",
+        libc::ERANGE => "capacity not allowed",
+        libc::ETIMEDOUT => "its time for the handshake was over, perhaps because it was stopped",
+        _ => "its setup failed",
+    }
+}
+
+fn refusal_hint(errno: i32) -> &'static str {
+    match errno {
+        libc::EPROTONOSUPPORT | libc::EPROTO => ONE_VERSION,
+        libc::EALREADY => OTHER_ROLE,
+        libc::ERANGE => "change the capacity, or what the peer allows",
+        libc::ETIMEDOUT => "try again",
+        _ => "check its error message",
+    }
+}
+
+/// What prevents a listener at a path.
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            "choose a path that is not in use, or end the process that listens there"
+        }
+        Some(libc::EEXIST | libc::ENOTSOCK) => "choose a path that is not in use",
+        Some(libc::ENAMETOOLONG) | None => "choose a path of at most 107 bytes",
+        Some(libc::ENOENT | libc::ENOTDIR) => "create its directory first",
+        _ => "choose a path in a writable directory",
+    }
+}
+
+fn connect_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "check the mode of the socket and of its directories",
+        Some(libc::ENAMETOOLONG) | None => "choose a path of at most 107 bytes",
+        _ => "start the listening side first",
+    }
+}
+
+diagnosed!(SetupError);

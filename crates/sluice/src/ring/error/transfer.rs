@@ -1,44 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The errors of sending and receiving.
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use sluice_ring::ProtocolViolation;
 
 use super::SystemError;
-use crate::error::into_io;
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 
-const FORKED: &str =
-    "a ring cannot be used in a child of the process that set it up; set up another one";
+const FORKED: &str = "a ring cannot be used in a child of the process that set it up";
+
+const AGAIN: &str = "try again later, or use a blocking call";
+const CONNECT: &str = "connect again";
+const ANOTHER: &str = "set up another one";
 
 /// Why nothing was sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    #[error(
-        "a record of {len} bytes exceeds {max}, the limit of this ring; set up a larger ring, or split the record"
-    )]
+    #[error("a record of {len} bytes exceeds {max}, the limit of this ring")]
     RecordTooLong { len: usize, max: u32 },
 
-    #[error("the ring is full; try again later, or use a blocking call")]
+    #[error("the ring is full")]
     Full,
 
-    #[error(
-        "timeout: the consumer released nothing for {0:?}; use a longer timeout, or check the consumer"
-    )]
+    #[error("timeout: the consumer released nothing for {0:?}")]
     TimedOut(Duration),
 
-    #[error("the consumer has closed the ring; connect again to send more")]
+    #[error("the consumer has closed the ring")]
     Closed,
 
-    #[error("the consumer died, or left the ring without closing it; connect again")]
+    #[error("the consumer died, or left the ring without closing it")]
     PeerDied,
 
-    #[error("the channel of the ring was destroyed; open it again to send more")]
+    #[error("the channel of the ring was destroyed")]
     Destroyed,
 
-    #[error("the consumer violated the protocol: {0}; connect again")]
+    #[error("the consumer violated the protocol")]
     ProtocolViolation(#[from] ProtocolViolation),
 
     #[error("{FORKED}")]
@@ -52,28 +50,24 @@ pub enum SendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    #[error(
-        "the next record has {len} bytes, and the buffer {room}; call again with a larger buffer"
-    )]
+    #[error("the next record has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: u32, room: usize },
 
-    #[error("the ring is empty; try again later, or use a blocking call")]
+    #[error("the ring is empty")]
     Empty,
 
-    #[error(
-        "timeout: the producer sent nothing for {0:?}; use a longer timeout, or check the producer"
-    )]
+    #[error("timeout: the producer sent nothing for {0:?}")]
     TimedOut(Duration),
 
     #[error(
-        "the producer died, or left the ring without closing it; all sent records were received"
+        "the producer died, or left the ring without closing it, and all sent records were received"
     )]
     PeerDied,
 
-    #[error("the channel of the ring was destroyed; all sent records were received")]
+    #[error("the channel of the ring was destroyed, and all sent records were received")]
     Destroyed,
 
-    #[error("the producer violated the protocol: {0}; connect again")]
+    #[error("the producer violated the protocol")]
     ProtocolViolation(#[from] ProtocolViolation),
 
     #[error("{FORKED}")]
@@ -129,31 +123,44 @@ from_wait_error!(SendError, Full);
 from_wait_error!(RecvError, Empty);
 
 impl SendError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::RecordTooLong { .. } => ErrorKind::InvalidInput,
-            Self::Full => ErrorKind::WouldBlock,
-            Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::Closed | Self::PeerDied | Self::Destroyed => ErrorKind::BrokenPipe,
-            Self::ProtocolViolation(_) => ErrorKind::InvalidData,
-            Self::Forked => ErrorKind::Other,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::RecordTooLong { .. } => {
+                (libc::EMSGSIZE, "set up a larger ring, or split the record")
+            }
+            Self::Full => (libc::EAGAIN, AGAIN),
+            Self::TimedOut(_) => (
+                libc::ETIMEDOUT,
+                "use a longer timeout, or check the consumer",
+            ),
+            Self::Closed => (libc::EPIPE, "connect again to send more"),
+            Self::PeerDied => (libc::EPIPE, CONNECT),
+            Self::Destroyed => (libc::EPIPE, "open it again to send more"),
+            Self::ProtocolViolation(_) => (libc::EPROTO, CONNECT),
+            Self::Forked => (libc::ENXIO, ANOTHER),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
 impl RecvError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::BufferTooSmall { .. } => ErrorKind::InvalidInput,
-            Self::Empty => ErrorKind::WouldBlock,
-            Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::PeerDied | Self::Destroyed => ErrorKind::ConnectionReset,
-            Self::ProtocolViolation(_) => ErrorKind::InvalidData,
-            Self::Forked => ErrorKind::Other,
-            Self::System(error) => error.kind(),
-        }
+    fn diagnosis(&self) -> Diagnosis {
+        let (errno, hint) = match self {
+            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
+            Self::Empty => (libc::EAGAIN, AGAIN),
+            Self::TimedOut(_) => (
+                libc::ETIMEDOUT,
+                "use a longer timeout, or check the producer",
+            ),
+            Self::PeerDied => (libc::ECONNRESET, CONNECT),
+            Self::Destroyed => (libc::ECONNRESET, "open it again if it is created again"),
+            Self::ProtocolViolation(_) => (libc::EPROTO, CONNECT),
+            Self::Forked => (libc::ENXIO, ANOTHER),
+            Self::System(error) => return error.diagnose(),
+        };
+        Diagnosis::new(errno, hint)
     }
 }
 
-into_io!(SendError, RecvError);
+diagnosed!(SendError, RecvError);

@@ -281,18 +281,10 @@ fn refusal(message: &[u8]) -> Option<u32> {
     (reply.magic == ring::MAGIC && reply.error != 0).then_some(reply.error)
 }
 
-/// The text for the peer's error number, which may be any number.
+/// The peer's error number may be any number.
 fn refused(error: u32) -> SetupError {
-    SetupError::Refused(match i32::try_from(error).unwrap_or_default() {
-        libc::EPERM => return SetupError::NotAllowedByPeer,
-        libc::EPROTONOSUPPORT => "other protocol version; use one version on both sides".into(),
-        libc::EALREADY => "both sides have the same role".into(),
-        libc::EACCES => "invalid memory of this side".into(),
-        libc::EPROTO => "protocol mismatch".into(),
-        libc::ERANGE => "capacity not allowed".into(),
-        libc::ETIMEDOUT => {
-            "its time for the handshake was over, perhaps because it was stopped; try again".into()
-        }
-        _ => "its setup failed; check its error message".into(),
-    })
+    match i32::try_from(error).unwrap_or_default() {
+        libc::EPERM => SetupError::NotAllowedByPeer,
+        errno => SetupError::Refused(errno),
+    }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Unix socket of a ring: connection, handshake messages, wake-ups and hang-up.
 
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,6 +26,9 @@ use crate::ring::error::{SetupError, SystemError};
 /// The limit of pending connections, equal to that of the kernel before 5.4.
 const BACKLOG: i32 = 128;
 
+/// Longer than any process takes between bind(2) and listen(2).
+const BIND_TO_LISTEN: Duration = Duration::from_millis(100);
+
 /// A listening socket at a path, over which rings are set up. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Listener {
@@ -33,22 +39,24 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates the socket; `path` must not exist. The mode of the socket, which the umask decides, and then the allowed users in
-    /// [`Options`](crate::ring::Options) decide which peers may connect.
+    /// Creates the socket. One at the path at which no process listens any more, as after a kill, is replaced. The mode of the socket,
+    /// which the umask decides, and then the allowed users in [`Options`](crate::ring::Options) decide which peers may connect.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
-        let open = || -> Result<OwnedFd, Errno> {
-            let socket = new_socket()?;
-            bind(&socket, &SocketAddrUnix::new(path)?)?;
-            listen(&socket, BACKLOG)?;
-            Ok(socket)
+        let bound = match listen_at(path) {
+            Err(Errno::ADDRINUSE) if is_stale(path) => {
+                // Another process may have removed it in the meantime.
+                let _ = fs::remove_file(path);
+                listen_at(path)
+            }
+            other => other,
         };
         let failed = |errno: Errno| SetupError::Listen {
             path: path.to_owned(),
             source: errno.into(),
         };
         Ok(Self {
-            socket: open().map_err(failed)?,
+            socket: bound.map_err(failed)?,
             path: path.to_owned(),
             owner: process::id(),
         })
@@ -80,9 +88,31 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if process::id() == self.owner {
             // Another process may have removed it.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+fn listen_at(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = new_socket()?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Whether the process of the socket was killed: no process listens, nor does one start to within a grace period.
+fn is_stale(path: &Path) -> bool {
+    let is_socket =
+        fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    is_socket && refuses(path) && {
+        thread::sleep(BIND_TO_LISTEN);
+        refuses(path)
+    }
+}
+
+fn refuses(path: &Path) -> bool {
+    let refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
+    matches!(Socket::connect(path), Err(SetupError::Connect { source, .. }) if refused(&source))
 }
 
 /// A connection to the peer, over which [`Options`](crate::ring::Options) set up a ring.
