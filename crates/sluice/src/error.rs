@@ -53,7 +53,7 @@ pub enum Error {
         scope: String,
     },
 
-    /// Only with [`OpenOptions::exclusive`](crate::OpenOptions::exclusive).
+    /// Only with [`OpenOptions::exclusive`](crate::Options::exclusive).
     #[error(
         "the {kind} '{name}' already exists in {scope}; choose another name or {}",
         to_remove(*kind, name)
@@ -64,21 +64,13 @@ pub enum Error {
         scope: String,
     },
 
-    /// The call is for channels of another kind.
-    #[error("'{name}' is a {kind}; use {instead}")]
-    WrongKind {
-        name: String,
-        kind: Kind,
-        instead: &'static str,
-    },
-
     /// The caller is outside the scope, or the mode of the cgroup directory or of the channel does not permit the call.
     #[error(
         "permission denied for '{name}' in {scope}; join the cgroup, or have the owner change the mode"
     )]
     PermissionDenied { name: String, scope: String },
 
-    /// [`OpenOptions::create`](crate::OpenOptions::create) found a channel that another user had created.
+    /// [`OpenOptions::create`](crate::Options::create) found a channel that another user had created.
     #[error(
         "'{name}' in {scope} belongs to user {uid}; if you trust that user, open it without 'create', or with any_owner (--any-owner)"
     )]
@@ -171,7 +163,6 @@ impl Error {
             Self::ModuleTooOld { .. } | Self::NoCgroup2 => ErrorKind::Unsupported,
             Self::InvalidName { .. }
             | Self::NotACgroupDirectory { .. }
-            | Self::WrongKind { .. }
             | Self::CapacityRange { .. } => ErrorKind::InvalidInput,
             Self::AlreadyExists { .. } => ErrorKind::AlreadyExists,
             Self::PermissionDenied { .. }

@@ -19,13 +19,6 @@ pub enum OpenError {
     #[error(transparent)]
     Open(#[from] Error),
 
-    /// The option is that of another kind of channel.
-    #[error("a bus does not support {option}; use {instead}")]
-    UnsupportedOption {
-        option: &'static str,
-        instead: &'static str,
-    },
-
     #[error("the bus does not permit the policy '{policy}'; use one that 'sluice bus info' shows")]
     PolicyNotPermitted { policy: Policy },
 
@@ -81,8 +74,7 @@ impl OpenError {
                 ErrorKind::PermissionDenied
             }
             Self::TooManySubscribers => ErrorKind::QuotaExceeded,
-            Self::UnsupportedOption { .. }
-            | Self::NotInMode { .. }
+            Self::NotInMode { .. }
             | Self::NotMappable
             | Self::InvalidOptions
             | Self::CapacityRange { .. }

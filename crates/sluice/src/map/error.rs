@@ -23,13 +23,6 @@ pub enum OpenError {
     #[error(transparent)]
     Open(#[from] Error),
 
-    /// The option is that of another kind of channel.
-    #[error("a map does not support {option}; use {instead}")]
-    UnsupportedOption {
-        option: &'static str,
-        instead: &'static str,
-    },
-
     #[error(
         "invalid options for the map: the capacity is too large, or too small for its events, or a time too long; see sluice::map::Options"
     )]
@@ -73,9 +66,7 @@ impl OpenError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Open(error) => error.kind(),
-            Self::UnsupportedOption { .. } | Self::InvalidOptions | Self::NotAMap => {
-                ErrorKind::InvalidInput
-            }
+            Self::InvalidOptions | Self::NotAMap => ErrorKind::InvalidInput,
             Self::NotDurable { .. } => ErrorKind::AlreadyExists,
             Self::NoSpace => ErrorKind::QuotaExceeded,
             Self::WouldBlock => ErrorKind::WouldBlock,

@@ -107,11 +107,6 @@ pub enum SetupError {
     )]
     NoSuchNode { node: u32 },
 
-    #[error(
-        "a ring in a channel does not support the option {option}; remove it, see ring::Options"
-    )]
-    UnsupportedOption { option: &'static str },
-
     #[error(transparent)]
     Open(Error),
 
@@ -151,7 +146,6 @@ impl SetupError {
             | Self::EndpointUsed
             | Self::Ended
             | Self::NoSuchNode { .. }
-            | Self::UnsupportedOption { .. }
             | Self::Open(_)
             | Self::NotLocked(..) => false,
         }
@@ -164,8 +158,7 @@ impl SetupError {
             | Self::NotAnEndpoint
             | Self::WrongRole { .. }
             | Self::EndpointUsed
-            | Self::NoSuchNode { .. }
-            | Self::UnsupportedOption { .. } => ErrorKind::InvalidInput,
+            | Self::NoSuchNode { .. } => ErrorKind::InvalidInput,
             Self::RoleTaken { .. } => ErrorKind::ResourceBusy,
             Self::Ended => ErrorKind::BrokenPipe,
             Self::Open(error) => error.kind(),
