@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 use io_uring::{IoUring, opcode, types};
-use sluice::Channel;
-use sluice::bus::{Header, Message, Options, Subscriber};
+use sluice::Bus;
+use sluice::bus::{Header, Message, Subscriber};
 
 /// A read of the next message is pending all the time.
 struct Source {
@@ -19,8 +19,7 @@ struct Source {
 
 impl Source {
     fn open(name: String) -> io::Result<Self> {
-        let bus = Channel::bus(&name).map_err(io::Error::other)?;
-        let subscriber = Options::new().open_subscriber(&bus.options().create(true))?;
+        let subscriber = Bus::named(&name).create(true).subscriber()?;
         let max = usize::try_from(subscriber.message_max()).map_err(io::Error::other)?;
         Ok(Self {
             name,

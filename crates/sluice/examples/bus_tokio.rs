@@ -5,17 +5,16 @@
 use std::env;
 use std::io;
 
-use sluice::Channel;
-use sluice::bus::{AsyncSender, AsyncSubscriber, Options, SendError};
+use sluice::Bus;
+use sluice::bus::{AsyncSender, AsyncSubscriber, SendError};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
     let name = env::args().nth(1).unwrap_or_else(|| "example".to_owned());
-    let bus = Channel::bus(name).map_err(io::Error::other)?;
-    let (sender, subscriber) = Options::new().open(&bus.options().create(true))?;
+    let (sender, subscriber) = Bus::named(&name).create(true).endpoint()?;
     let (own, sender) = (sender.id(), AsyncSender::new(sender)?);
     let mut subscriber = AsyncSubscriber::new(subscriber)?;
-    println!("subscriber {own} of '{}'", bus.name());
+    println!("subscriber {own} of '{name}'");
     loop {
         let message = subscriber.next().await?;
         let text = String::from_utf8_lossy(message.bytes());

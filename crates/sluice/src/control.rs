@@ -40,7 +40,6 @@ arguments! {
         abi::map::WATCH,
         abi::map::SYNC;
     abi::PipeInfo: abi::PIPE_INFO;
-    abi::Open: abi::CTL_OPEN;
     abi::RingInfo: abi::RING_INFO;
     abi::RingWait: abi::RING_WAIT;
     abi::feed::Start: abi::feed::START;
@@ -369,6 +368,30 @@ fn checked(returned: i32) -> io::Result<i32> {
     }
 }
 
+/// The parameters of an open that only channels of one kind have.
+#[derive(Clone, Copy)]
+pub(crate) enum Params<'a> {
+    None,
+    Ring(&'a abi::RingParams),
+    Bus(&'a abi::bus::Params),
+    Map(&'a abi::map::Params),
+}
+
+impl Params<'_> {
+    fn address(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Ring(params) => std::ptr::from_ref(params) as u64,
+            Self::Bus(params) => std::ptr::from_ref(params) as u64,
+            Self::Map(params) => std::ptr::from_ref(params) as u64,
+        }
+    }
+
+    fn is_durable(self) -> bool {
+        matches!(self, Self::Map(params) if params.flags & abi::map::DURABLE != 0)
+    }
+}
+
 /// An open /dev/sluice/ctl.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -396,46 +419,20 @@ impl Control {
         ioctl(self.file.as_fd(), command, argument)
     }
 
-    /// Opens a ring, with the parameters of one that is created.
-    pub fn open_ring(&self, open: &abi::Open, params: &abi::RingParams) -> io::Result<i32> {
-        // SAFETY: the address is that of the kind's parameters.
-        unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
-    }
-
-    /// Opens a bus, with its parameters and those of the endpoint.
-    pub fn open_bus(&self, open: &abi::Open, params: &abi::bus::Params) -> io::Result<i32> {
-        // SAFETY: the address is that of the kind's parameters.
-        unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
-    }
-
-    /// Opens a map, with the parameters of one that is created. That of a durable map with EXCL fails after a signal, because the store
-    /// may have created it.
-    pub fn open_map(&self, open: &abi::Open, params: &abi::map::Params) -> io::Result<i32> {
-        let address = std::ptr::from_ref(params) as u64;
-        let is_durable = params.flags & abi::map::DURABLE != 0;
-        match is_durable && open.flags & abi::OPEN_EXCL != 0 {
-            // SAFETY: the address is that of the kind's parameters.
-            true => unsafe { self.open_once(open, address) },
-            // SAFETY: as above.
-            false => unsafe { self.open_with(open, address) },
+    /// Opens a channel, with the parameters of its kind. That of a durable map with EXCL fails after a signal, because the store may have
+    /// created it.
+    pub fn open_channel(&self, open: &abi::Open, params: Params<'_>) -> io::Result<i32> {
+        let mut open = abi::Open {
+            params: params.address(),
+            ..*open
+        };
+        let once = params.is_durable() && open.flags & abi::OPEN_EXCL != 0;
+        // SAFETY: the address is none, or that of a structure whose first word is its size. The kernel only reads it.
+        let mut call = || checked(unsafe { self.raw(abi::CTL_OPEN, &raw mut open) });
+        match once {
+            true => call(),
+            false => retry(call),
         }
-    }
-
-    /// # Safety
-    /// `params` is the address of the kind's parameters, whose first word is their size. The kernel only reads them.
-    unsafe fn open_with(&self, open: &abi::Open, params: u64) -> io::Result<i32> {
-        // SAFETY: as the caller guarantees.
-        retry(|| unsafe { self.open_once(open, params) })
-    }
-
-    /// As open_with(), but fails after a signal.
-    ///
-    /// # Safety
-    /// As of open_with().
-    unsafe fn open_once(&self, open: &abi::Open, params: u64) -> io::Result<i32> {
-        let mut open = abi::Open { params, ..*open };
-        // SAFETY: as the caller guarantees.
-        checked(unsafe { self.raw(abi::CTL_OPEN, &raw mut open) })
     }
 
     /// The state of a channel.

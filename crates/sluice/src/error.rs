@@ -37,20 +37,12 @@ pub enum Error {
         scope: String,
     },
 
-    /// Only with [`OpenOptions::exclusive`](crate::OpenOptions::exclusive).
+    /// Only with [`Options::exclusive`](crate::Options::exclusive).
     #[error("the {kind} '{name}' already exists in {scope}")]
     AlreadyExists {
         kind: Kind,
         name: String,
         scope: String,
-    },
-
-    /// The call is for channels of another kind.
-    #[error("'{name}' is a {kind}; use {instead}")]
-    WrongKind {
-        name: String,
-        kind: Kind,
-        instead: &'static str,
     },
 
     /// The permission bits of the channel do not permit the call, or those of the directory of its cgroup.
@@ -67,7 +59,7 @@ pub enum Error {
     #[error("permission denied for {node}")]
     NodePermission { node: &'static str },
 
-    /// [`OpenOptions::create`](crate::OpenOptions::create) found a channel that another user had created.
+    /// [`Options::create`](crate::Options::create) found a channel that another user had created.
     #[error("'{name}' in {scope} belongs to user {uid}")]
     OtherOwner {
         name: String,
@@ -183,7 +175,6 @@ impl Error {
             Self::AlreadyExists { kind, name, .. } => {
                 return Diagnosis::new(libc::EEXIST, to_remove(*kind, name));
             }
-            Self::WrongKind { .. } => (libc::EINVAL, ""),
             Self::PermissionDenied { owner: None, .. } => {
                 (libc::EACCES, "run it in the cgroup, or as root")
             }

@@ -2,20 +2,17 @@
 //! Pipes, rings, buses and maps between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and
 //! rings between any two processes, without it.
 //!
-//! # Pipes
+//! Each kind of channel has one chain of options, which begins with its name: [`Pipe::named`], [`Ring::named`], [`Bus::named`],
+//! [`Map::named`] or [`Feed::named`]. It ends with a call that opens, queries or removes the channel. Names are those of the caller's
+//! cgroup, or of another [`Scope`]. A [`Channel`] is for programs that treat all kinds alike, as [`list`] does.
 //!
-//! A [`Pipe`] is the unnamed pipe of the caller's cgroup; [`Channel::pipe`] names one, in the caller's cgroup or in another
-//! [`Scope`]. Both open as a [`Reader`] or a [`Writer`], which behave like the two ends of a FIFO: see sluice-pipe(4) and
-//! fifo(7).
-//!
-//! The reader:
+//! The reader of a pipe:
 //!
 //! ```no_run
 //! use std::io::Read as _;
 //!
 //! let mut greeting = String::new();
-//! sluice::Channel::pipe("greetings")?
-//!     .options()
+//! sluice::Pipe::named("greetings")
 //!     .create(true)
 //!     .reader()? // waits for a writer
 //!     .read_to_string(&mut greeting)?;
@@ -27,40 +24,31 @@
 //! ```no_run
 //! use std::io::Write as _;
 //!
-//! sluice::Channel::pipe("greetings")?
-//!     .options()
+//! sluice::Pipe::named("greetings")
 //!     .create(true)
 //!     .writer()? // waits for a reader
 //!     .write_all(b"hello")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Rings
+//! | kind | carries | from | to |
+//! |---|---|---|---|
+//! | [`pipe`] | bytes | writers | readers |
+//! | [`ring`] | records, through shared memory | one producer | one consumer |
+//! | [`bus`] | messages | senders | subscribers |
+//! | [`map`] | keys and values, which processes set, get and watch | | |
+//! | [`feed`] | packets | a kernel module | one consumer |
 //!
-//! A ring carries records from one process to another through shared memory. It is set up over a Unix socket, without the
-//! module, or is a device ring, a channel with a name ([`Channel::ring`]): see [`ring`], and sluice-ring(7) for the choice between pipe and ring.
+//! A ring is also set up over a Unix socket, without the module: see [`ring`], and sluice-ring(7) for the choice between pipe and ring. A
+//! durable map survives a restart of the host; [`keeper`] is the interface of the daemon that stores it.
 //!
-//! # Buses
-//!
-//! A bus ([`Channel::bus`]) carries messages from many senders to many subscribers: see [`bus`].
-//!
-//! # Maps
-//!
-//! A map ([`Channel::map`]) has keys and values, which processes set, get and watch: see [`map`]. A durable one survives a restart of the
-//! host; [`keeper`] is the interface of the daemon that stores it.
-//!
-//! # Feeds
-//!
-//! A feed carries packets from a kernel module to one process: see [`feed`] and sluice-feed(4).
-//!
-//! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring and of a
-//! bus, and for the watchers of a map. The feature `serde` adds maps of types that implement the traits of serde.
+//! The feature `tokio` adds asynchronous types for the endpoints of all kinds, and for the watchers of a map. The feature `serde` adds maps
+//! of types that implement the traits of serde.
 
 pub mod bus;
 mod channel;
 mod control;
 mod diagnosis;
-mod endpoint;
 mod error;
 mod escape;
 mod features;
@@ -70,24 +58,27 @@ pub mod keeper;
 mod list;
 pub mod map;
 mod name;
-mod pipe;
+mod options;
+pub mod pipe;
 pub mod ring;
 mod scope;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-#[cfg(feature = "tokio")]
-pub use self::tokio::{AsyncReader, AsyncWriter};
-pub use channel::{Channel, OpenOptions};
+pub use bus::Bus;
+pub use channel::Channel;
 pub use diagnosis::{Diagnosis, explain};
-pub use endpoint::{Reader, Writer};
 pub use error::{Error, Owner, Result};
 pub use escape::escape;
 pub use features::{Features, features};
-pub use info::{ChannelInfo, Kind, PipeInfo};
+pub use feed::Feed;
+pub use info::{ChannelInfo, Kind};
 pub use list::{List, list};
+pub use map::Map;
 pub use name::Name;
+pub use options::{ChannelKind, Creatable, DEFAULT_PERMISSIONS, Options};
 pub use pipe::Pipe;
+pub use ring::Ring;
 pub use scope::Scope;
 
 /// The example of README.md, compiled by `cargo test`.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use sluice_abi as abi;
 
 use crate::error::{Error, Result};
+use crate::info::Kind;
 
 /// The cgroup (v2) in which names are looked up.
 #[derive(Clone, Debug)]
@@ -48,6 +49,14 @@ impl Scope {
             .open(path)
             .map(|file| Self::from(OwnedFd::from(file)))
             .map_err(|error| open_error(error, path))
+    }
+
+    /// The scope of channels of a kind, if none is given.
+    pub(crate) fn of_kind(kind: Kind) -> Self {
+        match kind {
+            Kind::Feed => Self::root(),
+            _ => Self::own(),
+        }
     }
 
     pub(crate) fn raw(&self) -> i32 {

@@ -8,6 +8,9 @@
 
 #[path = "."]
 mod on_device {
+    #[path = "device/options.rs"]
+    mod options;
+
     #[path = "ring"]
     mod ring {
         #[path = "device.rs"]

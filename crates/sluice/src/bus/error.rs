@@ -21,13 +21,6 @@ pub enum OpenError {
     #[error(transparent)]
     Open(#[from] Error),
 
-    /// The option is that of another kind of channel.
-    #[error("a bus does not support {option}; use {instead}")]
-    UnsupportedOption {
-        option: &'static str,
-        instead: &'static str,
-    },
-
     #[error("the bus does not permit the policy '{policy}'")]
     PolicyNotPermitted { policy: Policy },
 
@@ -74,7 +67,6 @@ impl OpenError {
         let (errno, hint) = match self {
             Self::Open(error) => return error.diagnose(),
             Self::System(error) => return error.diagnose(),
-            Self::UnsupportedOption { .. } => (libc::EINVAL, ""),
             Self::PolicyNotPermitted { .. } => {
                 (libc::EPERM, "use one that 'sluice bus info' shows")
             }

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buses: messages from many senders to many subscribers, through the module.
 //!
-//! A bus is a channel ([`Channel::bus`](crate::Channel::bus)) that is opened as a [`Sender`], as a [`Subscriber`], or as
-//! [both](Options::open). Its [`Mode`] tells who receives a message: all subscribers, one of them in turn, or the first that asks.
-//!
 //! The subscriber, which receives what is sent from its open on:
 //!
 //! ```no_run
-//! use sluice::bus::Options;
-//!
-//! let bus = sluice::Channel::bus("prices")?;
-//! let mut subscriber = Options::new().open_subscriber(&bus.options().create(true))?;
+//! let mut subscriber = sluice::Bus::named("prices").create(true).subscriber()?;
 //! loop {
 //!     let message = subscriber.next()?;
 //!     println!("{} of {}, {} lost: {:?}", message.sequence, message.sender, message.lost, message.bytes());
@@ -22,13 +16,13 @@
 //! The sender:
 //!
 //! ```no_run
-//! use sluice::bus::Options;
-//!
-//! let bus = sluice::Channel::bus("prices")?;
-//! let sender = Options::new().open_sender(&bus.options().create(true))?;
+//! let sender = sluice::Bus::named("prices").create(true).sender()?;
 //! sender.send(b"17.5")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A bus is opened as a [`Sender`], as a [`Subscriber`], or as [both](Options::endpoint). Its [`Mode`] tells who receives a message: all
+//! subscribers, one of them in turn, or the first that asks.
 //!
 //! # Subscribers that do not keep up
 //!
@@ -40,10 +34,7 @@
 //! An endpoint that sends and receives has one id for both, so that a message can be answered:
 //!
 //! ```no_run
-//! use sluice::bus::Options;
-//!
-//! let bus = sluice::Channel::bus("requests")?;
-//! let (sender, mut subscriber) = Options::new().open(&bus.options().create(true))?;
+//! let (sender, mut subscriber) = sluice::Bus::named("requests").create(true).endpoint()?;
 //! let request = subscriber.next()?;
 //! sender.send_to(request.sender, b"reply")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -73,7 +64,7 @@ pub use error::{OpenError, RecvError, SendError};
 pub use info::{BusInfo, EndpointInfo, SubscriberInfo};
 pub use mapped::{MappedMessage, MappedSubscriber};
 pub use message::{Batch, Header, Message};
-pub use options::Options;
+pub use options::{Bus, Options};
 pub use policy::{Mode, Policies, Policy};
 pub use sender::Sender;
 pub use subscriber::Subscriber;

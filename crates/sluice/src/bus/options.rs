@@ -10,104 +10,146 @@ use super::mapped::MappedSubscriber;
 use super::policy::{Mode, Policies, Policy};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
-use crate::channel::OpenOptions;
-use crate::error::Error;
+use crate::channel::Channel;
+use crate::control::Params;
+use crate::error::{Error, Result};
+use crate::info::Kind;
+use crate::options::{self, ChannelKind, Creatable, sealed};
 use crate::ring::SystemError;
 
-/// The options to open a bus with. The scope, the name, the permission bits and persistence are those of
-/// [`Channel::bus`](crate::Channel::bus) and of its [`OpenOptions`].
+/// The kind of buses: where their chains begin.
+#[derive(Debug)]
+pub enum Bus {}
+
+impl Bus {
+    /// The bus of this name.
+    pub fn named(name: impl AsRef<[u8]>) -> Options {
+        Options::new(name)
+    }
+}
+
+/// The options to open a bus with.
 ///
 /// ```no_run
-/// use sluice::bus::{Mode, Options, Policy};
+/// use sluice::Bus;
+/// use sluice::bus::Policy;
 ///
-/// let bus = sluice::Channel::bus("jobs")?;
-/// let options = Options::new().mode(Mode::Multicast).policies([Policy::Block]);
-/// let worker = options.open_subscriber(&bus.options().create(true).mode(0o660))?;
+/// let jobs = Bus::named("jobs").create(true).permissions(0o660).multicast().policies([Policy::Block]);
+/// let worker = jobs.subscriber()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+pub type Options = options::Options<Bus>;
+
+/// The options that only buses have.
 #[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Options {
-    mode: Mode,
+pub struct Own {
+    delivery: Mode,
     policies: Policies,
     mappable: bool,
-    capacity: u64,
     policy: Option<Policy>,
     limit: u64,
     monitor: bool,
 }
 
+impl sealed::Sealed for Bus {}
+
+impl ChannelKind for Bus {
+    const KIND: Kind = Kind::Bus;
+    type Info = BusInfo;
+    type OpenError = OpenError;
+    type Own = Own;
+
+    fn query(channel: &Channel) -> Result<BusInfo> {
+        channel.state::<bus::Info>().map(BusInfo::from)
+    }
+}
+
+impl Creatable for Bus {
+    fn open_new(options: &Options) -> std::result::Result<OwnedFd, OpenError> {
+        options.open_bus(abi::OPEN_WRITE, 0)
+    }
+}
+
 impl Options {
-    pub fn new() -> Self {
-        Self::default()
+    /// All subscribers receive a message: [`delivery`](Self::delivery) by [`Mode::Broadcast`], the default.
+    pub fn broadcast(self) -> Self {
+        self.delivery(Mode::Broadcast)
     }
 
-    /// Who receives a message; all subscribers by default. The open that creates the bus decides.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+    /// One subscriber in turn receives a message: [`delivery`](Self::delivery) by [`Mode::Multicast`].
+    pub fn multicast(self) -> Self {
+        self.delivery(Mode::Multicast)
+    }
+
+    /// The first subscriber that asks receives a message: [`delivery`](Self::delivery) by [`Mode::Unicast`].
+    pub fn unicast(self) -> Self {
+        self.delivery(Mode::Unicast)
+    }
+
+    /// Who receives a message. The open that creates the bus decides.
+    pub fn delivery(mut self, mode: Mode) -> Self {
+        self.own.delivery = mode;
         self
     }
 
     /// The policies that subscribers may have, [`Policy::Drop`] and [`Policy::Evict`] by default. The open that creates the bus
     /// decides. Not in the mode unicast.
     pub fn policies(mut self, policies: impl Into<Policies>) -> Self {
-        self.policies = policies.into();
+        self.own.policies = policies.into();
         self
     }
 
     /// Lets subscribers map the memory of the bus, as [`MappedSubscriber`]. The open that creates the bus decides. Only in the mode
     /// broadcast, with the policy [`Policy::Block`] among those of the bus. Messages of such a bus cannot be addressed.
     pub fn mappable(mut self, mappable: bool) -> Self {
-        self.mappable = mappable;
-        self
-    }
-
-    /// The capacity in bytes, rounded up to a power of two from a page to 256 MiB; 1 MiB by default. A message has at most half of
-    /// it less 64 bytes, and at most 1 MiB, or 64 KiB on a PREEMPT_RT kernel. The open that creates the bus decides.
-    pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity = bytes;
+        self.own.mappable = mappable;
         self
     }
 
     /// The policy of this subscriber; by default [`Policy::Drop`], or what the bus permits instead. Not in the mode unicast.
     pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = Some(policy);
+        self.own.policy = Some(policy);
         self
     }
 
     /// The number of unread bytes above which this subscriber of a multicast bus is full; half of the capacity by default.
     pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = bytes;
+        self.own.limit = bytes;
         self
     }
 
     /// Subscribes to all messages, including those that others receive, and delays no sender. Needs CAP_SYS_ADMIN in the initial user
     /// namespace. Not mapped.
     pub fn monitor(mut self, monitor: bool) -> Self {
-        self.monitor = monitor;
+        self.own.monitor = monitor;
         self
     }
 
-    /// Creates a bus that exists until it is removed. Fails if it exists.
-    pub fn create(&self, open: &OpenOptions<'_>) -> Result<(), OpenError> {
-        let open = open.clone().create(true).exclusive(true).persistent(true);
-        self.endpoint(&open, abi::OPEN_WRITE, 0).map(drop)
+    /// Calls of the endpoint that wait fail with [`SendError::Full`](super::SendError::Full) or
+    /// [`RecvError::Empty`](super::RecvError::Empty) instead.
+    pub fn nonblocking(self, nonblocking: bool) -> Self {
+        self.flag(abi::OPEN_NONBLOCK, nonblocking)
     }
 
     /// Opens the bus to send.
-    pub fn open_sender(&self, open: &OpenOptions<'_>) -> Result<Sender, OpenError> {
-        Sender::attach(self.endpoint(open, abi::OPEN_WRITE, 0)?)
+    pub fn sender(&self) -> std::result::Result<Sender, OpenError> {
+        Sender::attach(self.open_bus(abi::OPEN_WRITE, 0)?)
     }
 
     /// Opens the bus to receive.
-    pub fn open_subscriber(&self, open: &OpenOptions<'_>) -> Result<Subscriber, OpenError> {
-        Subscriber::attach(self.endpoint(open, abi::OPEN_READ, 0)?)
+    pub fn subscriber(&self) -> std::result::Result<Subscriber, OpenError> {
+        Subscriber::attach(self.open_bus(abi::OPEN_READ, 0)?)
+    }
+
+    /// Opens the bus to receive through mapped memory.
+    pub fn mapped_subscriber(&self) -> std::result::Result<MappedSubscriber, OpenError> {
+        MappedSubscriber::attach(self.open_bus(abi::OPEN_READ, bus::MAPPED)?)
     }
 
     /// Opens the bus to send and to receive, through one endpoint with one id. The subscriber also receives what it sends itself in the
     /// mode broadcast. The endpoint is closed when both are dropped.
-    pub fn open(&self, open: &OpenOptions<'_>) -> Result<(Sender, Subscriber), OpenError> {
-        let endpoint = self.endpoint(open, abi::OPEN_READ | abi::OPEN_WRITE, 0)?;
+    pub fn endpoint(&self) -> std::result::Result<(Sender, Subscriber), OpenError> {
+        let endpoint = self.open_bus(abi::OPEN_READ | abi::OPEN_WRITE, 0)?;
         let duplicate = endpoint
             .try_clone()
             .map_err(|error| SystemError::new("duplicating the descriptor of the bus", error))?;
@@ -115,38 +157,23 @@ impl Options {
         Ok((Sender::attach(duplicate)?, subscriber))
     }
 
-    /// Opens the bus to receive through mapped memory.
-    pub fn open_mapped(&self, open: &OpenOptions<'_>) -> Result<MappedSubscriber, OpenError> {
-        MappedSubscriber::attach(self.endpoint(open, abi::OPEN_READ, bus::MAPPED)?)
-    }
-
-    fn endpoint(
-        &self,
-        open: &OpenOptions<'_>,
-        access: u32,
-        flags: u32,
-    ) -> Result<OwnedFd, OpenError> {
-        if open.has_capacity() {
-            return Err(OpenError::UnsupportedOption {
-                option: "OpenOptions::capacity",
-                instead: "bus::Options::capacity",
-            });
+    fn open_bus(&self, access: u32, flags: u32) -> std::result::Result<OwnedFd, OpenError> {
+        let bytes = self.capacity;
+        if bytes > bus::CAPACITY_MAX {
+            return Err(OpenError::CapacityRange { bytes });
         }
-        if self.capacity > bus::CAPACITY_MAX {
-            return Err(OpenError::CapacityRange {
-                bytes: self.capacity,
-            });
-        }
-        let params = self.params(access, flags);
-        open.bus(access, self.capacity, &params)
-            .map_err(|error| self.open_error(open, &params, error))
+        let params = self.own.params(access, flags);
+        self.open_endpoint(access, bytes, Params::Bus(&params))
+            .map_err(|error| self.own.open_error(&params, error, || self.info().ok()))
     }
+}
 
+impl Own {
     fn params(&self, access: u32, flags: u32) -> bus::Params {
         let flag = |flag, set| if set { flag } else { 0 };
         let mut params = bus::Params {
             flags: flags | flag(bus::MAPPABLE, self.mappable),
-            mode: self.mode.number(),
+            mode: self.delivery.number(),
             policies: self.policies.bits(),
             ..bus::Params::default()
         };
@@ -159,18 +186,23 @@ impl Options {
         params
     }
 
-    fn open_error(&self, open: &OpenOptions<'_>, params: &bus::Params, error: Error) -> OpenError {
+    /// `existing` returns the state of the bus, if it exists.
+    fn open_error(
+        &self,
+        params: &bus::Params,
+        error: Error,
+        existing: impl FnOnce() -> Option<BusInfo>,
+    ) -> OpenError {
         let errno = match &error {
             Error::NotOwner { .. } => libc::EPERM,
             Error::Io { source, .. } => source.raw_os_error().unwrap_or_default(),
             _ => 0,
         };
-        let existing = open.channel().bus_info().ok();
         match errno {
             libc::EPERM => self
-                .permission_error(params, existing)
+                .permission_error(params, existing())
                 .unwrap_or(error.into()),
-            libc::EINVAL => self.invalid(params, existing),
+            libc::EINVAL => self.invalid(params, existing()),
             libc::EUSERS => OpenError::TooManySubscribers,
             _ => error.into(),
         }
@@ -192,7 +224,7 @@ impl Options {
 
     /// The contradiction, if it is one with the bus.
     fn invalid(&self, params: &bus::Params, existing: Option<BusInfo>) -> OpenError {
-        let mode = existing.map_or(self.mode, |info| info.mode);
+        let mode = existing.map_or(self.delivery, |info| info.mode);
         let mappable = existing.map_or(self.mappable, |info| info.mappable);
         let policies = existing.is_none() && !self.policies.is_empty();
         let is_mapped = params.flags & bus::MAPPED != 0;
@@ -220,13 +252,41 @@ mod tests {
         }))
     }
 
+    fn own(options: Options) -> Own {
+        options.own
+    }
+
+    #[test]
+    fn the_chain_sets_what_the_kernel_gets() {
+        let options = Bus::named("prices")
+            .policies([Policy::Block])
+            .mappable(true)
+            .policy(Policy::Block)
+            .limit(5);
+        let params = options.own.params(abi::OPEN_READ, bus::MAPPED);
+        let expected = bus::Params {
+            flags: bus::MAPPABLE | bus::MAPPED,
+            policies: bus::BLOCK,
+            policy: bus::BLOCK,
+            limit: 5,
+            ..bus::Params::default()
+        };
+        assert_eq!(params, expected);
+        assert!(options.nonblocking(true).has_flag(abi::OPEN_NONBLOCK));
+        for (options, mode) in [
+            (Bus::named("prices"), bus::BROADCAST),
+            (Bus::named("prices").multicast(), bus::MULTICAST),
+            (Bus::named("prices").unicast(), bus::UNICAST),
+            (Bus::named("prices").unicast().broadcast(), bus::BROADCAST),
+        ] {
+            assert_eq!(own(options).params(abi::OPEN_WRITE, 0).mode, mode);
+        }
+    }
+
     #[test]
     fn only_a_subscriber_has_the_options_of_one() {
-        let options = Options::new()
-            .policy(Policy::Block)
-            .limit(5)
-            .monitor(true)
-            .mode(Mode::Multicast);
+        let options = Bus::named("prices").policy(Policy::Block).limit(5);
+        let options = own(options.monitor(true).multicast());
         let sender = options.params(abi::OPEN_WRITE, 0);
         let expected = bus::Params {
             mode: bus::MULTICAST,
@@ -240,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_refused_open_has_its_cause() {
-        let options = Options::new().policy(Policy::Block);
+        let options = own(Bus::named("prices").policy(Policy::Block));
         let params = options.params(abi::OPEN_READ, 0);
         let error = options.permission_error(&params, info(bus::BROADCAST, bus::DROP));
         assert!(error.unwrap().to_string().contains("'block'"));
@@ -250,19 +310,16 @@ mod tests {
         assert!(error.to_string().contains("unicast bus has no policies"));
         let error = options.invalid(&params, info(bus::BROADCAST, bus::BLOCK));
         assert!(matches!(error, OpenError::InvalidOptions));
-        let params = Options::new().params(abi::OPEN_READ, bus::MAPPED);
-        let error = Options::new().invalid(&params, info(bus::BROADCAST, bus::BLOCK));
+        let params = Own::default().params(abi::OPEN_READ, bus::MAPPED);
+        let error = Own::default().invalid(&params, info(bus::BROADCAST, bus::BLOCK));
         assert!(matches!(error, OpenError::NotMappable));
-        let error = Options::new().invalid(&params, info(bus::MULTICAST, bus::BLOCK));
+        let error = Own::default().invalid(&params, info(bus::MULTICAST, bus::BLOCK));
         assert!(matches!(error, OpenError::NotInMode { .. }));
     }
 
     #[test]
-    fn the_capacity_is_that_of_the_bus() {
-        let channel = crate::Channel::bus("prices").unwrap();
-        let error = Options::new().create(&channel.options().capacity(4096));
-        assert!(matches!(error, Err(OpenError::UnsupportedOption { .. })));
-        let error = Options::new().capacity(u64::MAX).create(&channel.options());
+    fn the_capacity_is_limited_before_the_open() {
+        let error = Bus::named("prices").capacity(u64::MAX).sender().map(drop);
         assert!(matches!(error, Err(OpenError::CapacityRange { .. })));
     }
 }

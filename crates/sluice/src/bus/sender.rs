@@ -14,7 +14,7 @@ use crate::ring::connection::Wait;
 
 /// Sends messages on a bus. Several threads may use one sender at the same time.
 ///
-/// On a [nonblocking](crate::OpenOptions::nonblocking) endpoint the calls that wait fail with [`SendError::Full`] instead.
+/// On a [nonblocking](super::Options::nonblocking) endpoint the calls that wait fail with [`SendError::Full`] instead.
 ///
 /// # Descriptor
 /// The endpoint has the format SLUICE_BUS_FRAMED: write(2) takes a frame before each message.

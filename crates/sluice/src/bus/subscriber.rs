@@ -21,7 +21,7 @@ const BATCH_BUFFER: usize = 64 << 10;
 
 /// Receives the messages of a bus that are sent from its open on; of a unicast bus those in its queue.
 ///
-/// On a [nonblocking](crate::OpenOptions::nonblocking) endpoint the calls that wait fail with [`RecvError::Empty`] instead.
+/// On a [nonblocking](super::Options::nonblocking) endpoint the calls that wait fail with [`RecvError::Empty`] instead.
 ///
 /// # Descriptor
 /// The endpoint has the format SLUICE_BUS_FRAMED, except after [`batch`](Self::batch): read(2), also that of io_uring, returns one

@@ -176,13 +176,13 @@ impl Stream for AsyncSubscriber {
 /// duplicate of it.
 ///
 /// ```no_run
-/// use sluice::bus::{AsyncMappedSubscriber, Options, Policy};
+/// use sluice::Bus;
+/// use sluice::bus::{AsyncMappedSubscriber, Policy};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let bus = sluice::Channel::bus("frames")?;
-/// let options = Options::new().policies([Policy::Block]).mappable(true);
-/// let subscriber = options.open_mapped(&bus.options().create(true))?;
+/// let frames = Bus::named("frames").create(true).policies([Policy::Block]).mappable(true);
+/// let subscriber = frames.mapped_subscriber()?;
 /// let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
 /// loop {
 ///     let message = subscriber.next().await?; // in place, released after it is dropped

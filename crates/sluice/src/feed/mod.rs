@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Feeds: packets from a kernel module to one consumer, which reads them or receives them through mapped memory.
 //!
+//! ```no_run
+//! let mut consumer = sluice::Feed::named("frames").open()?.map()?;
+//! loop {
+//!     let packet = consumer.next()?; // in place, released when it is dropped
+//!     println!("{}, {} lost: {:?}", packet.sequence, packet.lost, packet.bytes().to_vec());
+//! }
+//! # #[allow(unreachable_code)]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A [`Feed`] is an open endpoint. It receives in one of two ways, and the first one that is used claims the feed:
 //!
 //! | | [`Feed::reader`] | [`Feed::map`] |
@@ -9,19 +19,6 @@
 //! | waits | spin in the kernel ([`Feed::set_spin_limit`]), then block | spin in the process ([`Consumer::set_spin`]), then block |
 //!
 //! Publishing never waits: a packet for which there is no room is lost, and the next one tells how many were lost before it.
-//!
-//! ```no_run
-//! use sluice::feed::Feed;
-//!
-//! let feed = Feed::open("frames")?;
-//! let mut consumer = feed.map()?;
-//! loop {
-//!     let packet = consumer.next()?; // in place, released when it is dropped
-//!     println!("{}, {} lost: {:?}", packet.sequence, packet.lost, packet.bytes().to_vec());
-//! }
-//! # #[allow(unreachable_code)]
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 //!
 //! The packet simulator of the module publishes in the feed of `/dev/sluice/feed`, to measure the way from an interrupt to a process:
 //!
@@ -41,6 +38,7 @@
 mod consumer;
 mod error;
 mod info;
+mod options;
 mod packet;
 mod reader;
 #[cfg(feature = "tokio")]
@@ -53,7 +51,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sluice_abi::feed;
 
-use crate::channel::Channel;
 use crate::control::{self, ioctl, ioctl_without_argument, node_error, query, set};
 use crate::error::{Error, Result};
 use crate::ring::SystemError;
@@ -63,6 +60,7 @@ pub use self::tokio::AsyncConsumer;
 pub use consumer::{Consumer, Packet};
 pub use error::{RecvError, SimulatorError};
 pub use info::{FeedInfo, Receiver};
+pub use options::Options;
 pub use packet::Header;
 pub use reader::{PacketCopy, Reader};
 
@@ -107,12 +105,6 @@ impl Feed {
             Ok(file) => Ok(OwnedFd::from(file).into()),
             Err(error) => Err(node_error(FEED_NODE, error)),
         }
-    }
-
-    /// Opens the feed of this name. Its publisher, a kernel module, creates and destroys it.
-    pub fn open(name: impl AsRef<[u8]>) -> Result<Self> {
-        let endpoint = Channel::feed(name)?.options().feed()?;
-        Ok(endpoint.into())
     }
 
     /// Claims the feed to receive by read(2). The first packet is the next one that is published.

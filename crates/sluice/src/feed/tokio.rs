@@ -26,11 +26,12 @@ use crate::tokio::register;
 /// Calls are cancel safe: one that is dropped while it waits has received nothing.
 ///
 /// ```no_run
-/// use sluice::feed::{AsyncConsumer, Feed};
+/// use sluice::Feed;
+/// use sluice::feed::AsyncConsumer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut consumer = AsyncConsumer::new(Feed::open("frames")?.map()?)?;
+/// let mut consumer = AsyncConsumer::new(Feed::named("frames").open()?.map()?)?;
 /// loop {
 ///     let packet = consumer.next().await?; // in place, released when it is dropped
 ///     println!("{}, {} lost: {} bytes", packet.sequence, packet.lost, packet.bytes().len());

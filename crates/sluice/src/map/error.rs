@@ -28,13 +28,6 @@ pub enum OpenError {
     #[error(transparent)]
     Open(#[from] Error),
 
-    /// The option is that of another kind of channel.
-    #[error("a map does not support {option}; use {instead}")]
-    UnsupportedOption {
-        option: &'static str,
-        instead: &'static str,
-    },
-
     #[error(
         "invalid options for the map: the capacity is too large, or too small for its events, or a time too long"
     )]
@@ -75,7 +68,6 @@ impl OpenError {
         let (errno, hint) = match self {
             Self::Open(error) => return error.diagnose(),
             Self::System(error) => return error.diagnose(),
-            Self::UnsupportedOption { .. } => (libc::EINVAL, ""),
             Self::InvalidOptions => (
                 libc::EINVAL,
                 "give a capacity of up to 64 GiB, fewer events, or shorter times",

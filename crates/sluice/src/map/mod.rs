@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Maps: keys and values in the module, which processes set, get and watch.
 //!
-//! A map is a channel ([`Channel::map`](crate::Channel::map)) that is opened as a [`Map`]. Keys have 1 to 4096 bytes, values up to
-//! 1 MiB, any bytes.
-//!
 //! ```no_run
-//! use sluice::map::Options;
-//!
-//! let sessions = sluice::Channel::map("sessions")?;
-//! let map = Options::new().open(&sessions.options().create(true))?;
+//! let map = sluice::Map::named("sessions").create(true).open()?;
 //! map.set("4711", b"alice")?;
 //! if let Some(entry) = map.get("4711")? {
 //!     println!("{:?}, version {}", entry.value, entry.version);
@@ -19,6 +13,8 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Keys have 1 to 4096 bytes, values up to 1 MiB, any bytes.
 //!
 //! # Versions
 //!
@@ -54,10 +50,10 @@
 //! A [`Watcher`] receives the changes of a map, without values, and learns how many it has missed:
 //!
 //! ```no_run
-//! use sluice::map::{Options, WatchFrom};
+//! use sluice::Map;
+//! use sluice::map::WatchFrom;
 //!
-//! let sessions = sluice::Channel::map("sessions")?;
-//! let mut watcher = Options::new().open_reader(&sessions.options())?.watch(WatchFrom::Now)?;
+//! let mut watcher = Map::named("sessions").open_reader()?.watch(WatchFrom::Now)?;
 //! loop {
 //!     let event = watcher.next()?;
 //!     println!("{} {:?}, {} missed before it", event.change, event.key, event.missed);
@@ -73,10 +69,10 @@
 //! [`Map::sync`] waits for it:
 //!
 //! ```no_run
-//! use sluice::map::{Durability, Options, SetOptions, WriteError};
+//! use sluice::Map;
+//! use sluice::map::{Durability, SetOptions, WriteError};
 //!
-//! let jobs = sluice::Channel::map("jobs")?;
-//! let map = Options::new().durable(Durability::always()).open(&jobs.options().create(true))?;
+//! let map = Map::named("jobs").create(true).durable(Durability::always()).open()?;
 //! match map.set("4711", b"queued") {
 //!     Ok(set) => println!("change {} is stored", set.version),
 //!     Err(WriteError::Unacknowledged { number }) => println!("change {number} may be stored"),

@@ -7,113 +7,125 @@ use sluice_abi::{self as abi, map};
 use super::durability::Durability;
 use super::endpoint::Map;
 use super::error::OpenError;
-use crate::channel::OpenOptions;
-use crate::error::Error;
+use super::info::MapInfo;
+use crate::channel::Channel;
+use crate::control::Params;
+use crate::error::{Error, Result};
+use crate::info::Kind;
+use crate::options::{self, ChannelKind, Creatable, sealed};
 
-/// The options to open a map with. The scope, the name, the permission bits and persistence are those of
-/// [`Channel::map`](crate::Channel::map) and of its [`OpenOptions`]. The limits are those of a map that the open creates; an existing
-/// one keeps its own.
+/// The options to open a map with. The limits are those of a map that the open creates; an existing one keeps its own.
 ///
 /// ```no_run
-/// use sluice::map::Options;
+/// use sluice::Map;
 ///
-/// let cache = sluice::Channel::map("cache")?;
-/// let options = Options::new().capacity(64 << 20).entries(100_000);
-/// let map = options.open(&cache.options().create(true).mode(0o660))?;
+/// let map = Map::named("cache").create(true).permissions(0o660).capacity(64 << 20).entries(100_000).open()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+pub type Options = options::Options<Map>;
+
+/// The options that only maps have.
 #[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Options {
-    capacity: u64,
+pub struct Own {
     entries: u64,
     events: u32,
     durability: Option<Durability>,
 }
 
+impl sealed::Sealed for Map {}
+
+impl ChannelKind for Map {
+    const KIND: Kind = Kind::Map;
+    type Info = MapInfo;
+    type OpenError = OpenError;
+    type Own = Own;
+
+    fn query(channel: &Channel) -> Result<MapInfo> {
+        channel.state::<map::Info>().map(MapInfo::from)
+    }
+}
+
+impl Creatable for Map {
+    fn open_new(options: &Options) -> std::result::Result<OwnedFd, OpenError> {
+        options.open_map(abi::OPEN_WRITE)
+    }
+}
+
+impl Map {
+    /// The map of this name.
+    pub fn named(name: impl AsRef<[u8]>) -> Options {
+        Options::new(name)
+    }
+}
+
 impl Options {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The bytes that the map may use, up to 64 GiB; 4 MiB by default. Those are the bytes of keys and values, about 200 per entry, and
-    /// about 32 per [event](Self::events).
-    pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity = bytes;
-        self
-    }
-
     /// The most entries that the map may have. By default, and with 0, only its bytes are limited.
     pub fn entries(mut self, entries: u64) -> Self {
-        self.entries = entries;
+        self.own.entries = entries;
         self
     }
 
     /// How many changes the map keeps for watchers, rounded up to a power of two of up to 65,536; 1024 by default. A watcher that is
     /// further behind misses changes.
     pub fn events(mut self, events: u32) -> Self {
-        self.events = events;
+        self.own.events = events;
         self
     }
 
     /// The map is durable: the daemon sluiced stores its changes, and restores it after a restart of the host. An open with
-    /// [`create`](OpenOptions::create) then asks the daemon for a map that the module does not have, up to the
+    /// [`create`](Self::create) then asks the daemon for a map that the module does not have, up to the
     /// [deadline](Durability::deadline): if one of this name is stored in the cgroup of this path, it is restored with its entries and its
-    /// own options. A durable map exists until it is unlinked, as if it were [persistent](OpenOptions::persistent).
+    /// own options. A durable map exists until it is unlinked, as if it were [persistent](Self::persistent).
     ///
     /// An open without this option finds a durable map that the module has, but does not ask the daemon.
     ///
     /// ```no_run
-    /// use sluice::map::{Durability, Options};
+    /// use sluice::Map;
+    /// use sluice::map::Durability;
     ///
-    /// let jobs = sluice::Channel::map("jobs")?;
-    /// let map = Options::new().durable(Durability::always()).open(&jobs.options().create(true))?;
+    /// let map = Map::named("jobs").create(true).durable(Durability::always()).open()?;
     /// map.set("4711", b"queued")?; // stored when it returns
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn durable(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
+        self.own.durability = Some(durability);
         self
     }
 
-    /// Creates a map that exists until it is removed. Fails if it exists.
-    pub fn create(&self, open: &OpenOptions<'_>) -> Result<(), OpenError> {
-        let open = open.clone().create(true).exclusive(true).persistent(true);
-        self.endpoint(&open, abi::OPEN_WRITE).map(drop)
+    /// Waiting calls of a [`Watcher`](super::Watcher) fail with [`WatchError::Empty`](super::WatchError::Empty) instead. The open of a
+    /// durable map that the module does not have fails with [`OpenError::WouldBlock`].
+    pub fn nonblocking(self, nonblocking: bool) -> Self {
+        self.flag(abi::OPEN_NONBLOCK, nonblocking)
     }
 
     /// Opens the map to read and to change it.
-    pub fn open(&self, open: &OpenOptions<'_>) -> Result<Map, OpenError> {
-        let endpoint = self.endpoint(open, abi::OPEN_READ | abi::OPEN_WRITE)?;
-        Ok(Map::new(endpoint))
+    pub fn open(&self) -> std::result::Result<Map, OpenError> {
+        self.open_map(abi::OPEN_READ | abi::OPEN_WRITE)
+            .map(Map::new)
     }
 
     /// Opens the map to get entries and to watch it, for which the permission to read suffices.
-    pub fn open_reader(&self, open: &OpenOptions<'_>) -> Result<Map, OpenError> {
-        Ok(Map::new(self.endpoint(open, abi::OPEN_READ)?))
+    pub fn open_reader(&self) -> std::result::Result<Map, OpenError> {
+        self.open_map(abi::OPEN_READ).map(Map::new)
     }
 
     /// Opens the map to set and delete entries, for which the permission to write suffices.
-    pub fn open_writer(&self, open: &OpenOptions<'_>) -> Result<Map, OpenError> {
-        Ok(Map::new(self.endpoint(open, abi::OPEN_WRITE)?))
+    pub fn open_writer(&self) -> std::result::Result<Map, OpenError> {
+        self.open_map(abi::OPEN_WRITE).map(Map::new)
     }
 
-    fn endpoint(&self, open: &OpenOptions<'_>, access: u32) -> Result<OwnedFd, OpenError> {
-        if open.has_capacity() {
-            return Err(OpenError::UnsupportedOption {
-                option: "OpenOptions::capacity",
-                instead: "map::Options::capacity",
-            });
-        }
-        let params = self.params()?;
-        let opened = open.map(access, self.capacity, &params);
-        opened.map_err(|error| match self.durability {
-            Some(_) => durable_open_error(error, open.is_exclusive()),
+    fn open_map(&self, access: u32) -> std::result::Result<OwnedFd, OpenError> {
+        let params = self.own.params()?;
+        let opened = self.open_endpoint(access, self.capacity, Params::Map(&params));
+        opened.map_err(|error| match self.own.durability {
+            Some(_) => durable_open_error(error, self.has_flag(abi::OPEN_EXCL)),
             None => open_error(error),
         })
     }
+}
 
-    fn params(&self) -> Result<map::Params, OpenError> {
+impl Own {
+    fn params(&self) -> std::result::Result<map::Params, OpenError> {
         let events = match self.events {
             0 => 0,
             1..=map::EVENTS_MAX => self.events.next_power_of_two(),
@@ -171,7 +183,10 @@ mod tests {
 
     #[test]
     fn the_number_of_events_is_a_power_of_two() {
-        let events = |number| Options::new().events(number).params().map(|all| all.events);
+        let events = |number| {
+            let params = Map::named("jobs").events(number).own.params();
+            params.map(|all| all.events)
+        };
         for (given, expected) in [(0, 0), (1, 1), (1000, 1024), (65_536, 65_536)] {
             assert_eq!(events(given).unwrap(), expected);
         }
@@ -182,13 +197,23 @@ mod tests {
 
     #[test]
     fn only_a_durable_map_has_flags_and_times() {
-        let params = |options: Options| options.params().map(|all| (all.flags, all.deadline_ms));
-        assert_eq!(params(Options::new()).unwrap(), (0, 0));
+        let params =
+            |options: Options| options.own.params().map(|all| (all.flags, all.deadline_ms));
+        let jobs = || Map::named("jobs");
+        assert_eq!(params(jobs()).unwrap(), (0, 0));
         let second = Duration::from_secs(1);
-        let durable = Options::new().durable(Durability::always().deadline(second));
+        let durable = jobs().durable(Durability::always().deadline(second));
         assert_eq!(params(durable).unwrap(), (map::DURABLE, 1000));
-        let long = Options::new().durable(Durability::interval(Duration::MAX));
+        let long = jobs().durable(Durability::interval(Duration::MAX));
         assert!(matches!(params(long), Err(OpenError::InvalidOptions)));
+    }
+
+    #[test]
+    fn the_chain_sets_what_the_kernel_gets() {
+        let options = Map::named("jobs").entries(9).events(64).nonblocking(true);
+        let params = options.own.params().unwrap();
+        assert_eq!((params.entries, params.events), (9, 64));
+        assert!(options.has_flag(abi::OPEN_NONBLOCK));
     }
 
     #[test]
@@ -221,12 +246,5 @@ mod tests {
             exclusive,
             OpenError::Open(Error::AlreadyExists { .. })
         ));
-    }
-
-    #[test]
-    fn the_capacity_is_that_of_the_map() {
-        let channel = crate::Channel::map("sessions").unwrap();
-        let error = Options::new().create(&channel.options().capacity(4096));
-        assert!(matches!(error, Err(OpenError::UnsupportedOption { .. })));
     }
 }

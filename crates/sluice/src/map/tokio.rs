@@ -24,12 +24,12 @@ use crate::tokio::register;
 /// Calls are cancel safe: one that is dropped while it waits has received nothing.
 ///
 /// ```no_run
-/// use sluice::map::{AsyncWatcher, Options, WatchFrom};
+/// use sluice::Map;
+/// use sluice::map::{AsyncWatcher, WatchFrom};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let sessions = sluice::Channel::map("sessions")?;
-/// let map = Options::new().open(&sessions.options().create(true))?;
+/// let map = Map::named("sessions").create(true).open()?;
 /// let mut watcher = AsyncWatcher::new(map.watch(WatchFrom::Now)?)?;
 /// loop {
 ///     let event = watcher.next().await?;

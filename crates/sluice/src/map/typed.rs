@@ -21,7 +21,8 @@ use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 ///
 /// ```no_run
 /// use serde::{Deserialize, Serialize};
-/// use sluice::map::{Options, TypedMap};
+/// use sluice::Map;
+/// use sluice::map::TypedMap;
 ///
 /// #[derive(Serialize, Deserialize)]
 /// struct Session {
@@ -29,8 +30,7 @@ use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 ///     logins: u32,
 /// }
 ///
-/// let sessions = sluice::Channel::map("sessions")?;
-/// let map = Options::new().open(&sessions.options().create(true))?;
+/// let map = Map::named("sessions").create(true).open()?;
 /// let map: TypedMap<u64, Session> = TypedMap::new(map);
 /// map.set(&4711, &Session { user: "alice".to_owned(), logins: 1 })?;
 /// for entry in map.entries() {

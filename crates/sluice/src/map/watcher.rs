@@ -37,7 +37,7 @@ pub enum WatchFrom {
 /// It reads as many events as there are at once, and returns them one by one. To continue after a dropped watcher, watch
 /// [after](WatchFrom::After) the sequence of the last event that it returned.
 ///
-/// On a [nonblocking](crate::OpenOptions::nonblocking) endpoint the calls that wait fail with [`WatchError::Empty`] instead.
+/// On a [nonblocking](super::Options::nonblocking) endpoint the calls that wait fail with [`WatchError::Empty`] instead.
 pub struct Watcher {
     endpoint: OwnedFd,
     /// That of the map.

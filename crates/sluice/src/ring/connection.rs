@@ -14,7 +14,7 @@ use sluice_ring::{
 use super::carrier::{Carrier, Drained, Slept};
 use super::error::{SendError, SystemError, WaitError};
 use super::mapping::Mapping;
-use super::options::Options;
+use super::options::SideOptions;
 use super::role::Role;
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Connection {
         role: Role,
         parker: Parker,
         notifier: Notifier,
-        options: &Options,
+        options: &SideOptions,
     ) -> Self {
         Self {
             carrier,

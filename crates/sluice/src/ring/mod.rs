@@ -1,13 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings: records from one process to another through shared memory, without system calls while neither side waits.
 //!
-//! A ring has a [`Producer`] and a [`Consumer`]. There are two ways to set it up, by the [`Options`] of each side:
+//! The producer of a ring in the module:
 //!
-//! | | over a Unix socket, in two memfds | in a channel of the module |
+//! ```no_run
+//! let mut producer = sluice::Ring::named("prices").create(true).producer()?; // does not wait for the consumer
+//! producer.send(b"4711 99.50")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The consumer:
+//!
+//! ```no_run
+//! let mut consumer = sluice::Ring::named("prices").create(true).consumer()?;
+//! while let Some(record) = consumer.peek()? {
+//!     println!("{:?}", record.to_vec());
+//!     record.release();
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A ring has a [`Producer`] and a [`Consumer`]. There are two ways to set it up:
+//!
+//! | | in a channel of the module | over a Unix socket, in two memfds |
 //! |---|---|---|
-//! | needs | a connection ([`Listener`], [`Socket`]) | the module, and the name of a [`Channel`](crate::Channel::ring) or an endpoint |
-//! | set up by | [`producer`](Options::producer), [`consumer`](Options::consumer): together | [`open_producer`](Options::open_producer), [`open_consumer`](Options::open_consumer): independently |
-//! | access | the user of the peer | the mode and the scope of the channel |
+//! | needs | the module, and a [name](Ring::named) or an [endpoint](Ring::attach) | a connection ([`Listener`], [`Socket`]) |
+//! | set up by | [`crate::Options`] of a [`Ring`]: each side independently | [`Options`]: both sides together |
+//! | access | the permissions and the scope of the channel | the user of the peer |
 //!
 //! Each side can write only to its own memory, and reads each value of the other side once and validates it: a malicious peer
 //! can cause a [`ProtocolViolation`] and nothing else.
@@ -31,7 +50,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The other side:
+//! The other side, over a socket:
 //!
 //! ```no_run
 //! use sluice::ring::{Options, Socket};
@@ -44,18 +63,6 @@
 //!     record.release();
 //! }
 //! # Ok::<(), std::io::Error>(())
-//! ```
-//!
-//! In a channel, in which records wait until the consumer comes:
-//!
-//! ```no_run
-//! use sluice::Channel;
-//! use sluice::ring::Options;
-//!
-//! let channel = Channel::ring("prices")?;
-//! let mut producer = Options::new().open_producer(&channel.options().create(true).mode(0o660))?;
-//! producer.send(b"4711 99.50")?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! | | sends | receives |
@@ -94,7 +101,7 @@ mod tokio;
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};
 pub use consumer::{Consumer, ReadBatch, Record};
-pub use device::{RingInfo, RoleState};
+pub use device::{Attach, Ring, RingInfo, RoleState};
 pub use error::{RecvError, SendError, SetupError, SystemError};
 pub use memfd::{Listener, Socket};
 pub use options::Options;

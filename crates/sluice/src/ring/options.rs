@@ -23,10 +23,40 @@ pub(crate) fn default_spin() -> Duration {
     }
 }
 
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The options to set up one side of a ring with, over a [`Socket`](super::Socket) or in a
-/// [`Channel`](crate::Channel::ring). The peer sets up the other side in the same way.
+/// What each side of a ring has, over a socket and in a channel.
+#[derive(Clone, Debug)]
+pub struct SideOptions {
+    pub(super) spin: Duration,
+    pub(super) max_capacity: u64,
+    pub(super) mlock: bool,
+}
+
+impl Default for SideOptions {
+    fn default() -> Self {
+        Self {
+            spin: default_spin(),
+            max_capacity: u64::MAX,
+            mlock: false,
+        }
+    }
+}
+
+impl SideOptions {
+    /// Locks the memory if the options require it.
+    pub(super) fn lock(&self, region: &Region, capacity: Capacity) -> Result<(), SetupError> {
+        if !self.mlock {
+            return Ok(());
+        }
+        region
+            .lock()
+            .map_err(|errno| SetupError::NotLocked(capacity, errno.into()))
+    }
+}
+
+/// The options to set up one side of a ring with over a [`Socket`](super::Socket), without the module. The peer sets up the other side
+/// in the same way.
 ///
 /// ```
 /// use sluice::ring::{Options, Socket};
@@ -51,14 +81,12 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Options {
+    pub(super) side: SideOptions,
     pub(super) capacity: u64,
-    pub(super) spin: Duration,
+    pub(super) numa_node: Option<u32>,
     pub(super) pages: Pages,
     pub(super) seals: SealPolicy,
     pub(super) allows_unsealed: bool,
-    pub(super) max_capacity: u64,
-    pub(super) mlock: bool,
-    pub(super) numa_node: Option<u32>,
     pub(super) handshake_timeout: Duration,
     pub(super) users: Users,
 }
@@ -74,14 +102,12 @@ pub(super) enum Users {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            side: SideOptions::default(),
             capacity: ring::DEFAULT_CAPACITY,
-            spin: default_spin(),
+            numa_node: None,
             pages: Pages::Normal,
             seals: SealPolicy::Sealed,
             allows_unsealed: false,
-            max_capacity: u64::MAX,
-            mlock: false,
-            numa_node: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             users: Users::Own,
         }
@@ -99,7 +125,7 @@ impl Options {
 
     /// The capacity in bytes for unreleased records, rounded up to a power of two from 4 KiB (or a page, if that is larger) to
     /// 256 MiB; 4 MiB by default. A record occupies its length plus 8 bytes, rounded up to a multiple of 8, and at most half of
-    /// the capacity. Over a path up to 16 MiB are prefaulted, larger rings on use. The producer decides; in a channel, the side that creates it.
+    /// the capacity. Up to 16 MiB are prefaulted, larger rings on use. The producer decides.
     ///
     /// A ring for which the memory limit of a cgroup leaves too little is refused, because the kernel would kill a process of the
     /// cgroup later. Other processes may still use that memory first.
@@ -118,12 +144,11 @@ impl Options {
     /// sent during a pause is delayed by it, also one that a call with a timeout waits for; so are few records, in trials, of streams
     /// that pauses do not make faster, and hardly a reply that is waited for.
     pub fn spin(mut self, limit: Duration) -> Self {
-        self.spin = limit;
+        self.side.spin = limit;
         self
     }
 
-    /// Takes the memory from the pool of 2 MiB huge pages (hugetlbfs), at least one of them. The producer decides. Not in a
-    /// channel.
+    /// Takes the memory from the pool of 2 MiB huge pages (hugetlbfs), at least one of them. The producer decides.
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.pages = match huge {
             true => Pages::Huge,
@@ -147,8 +172,7 @@ impl Options {
         self
     }
 
-    /// Accepts a producer whose memory is not sealed against writing; rejected by default. The consumer decides. Not in a
-    /// channel, whose memory never can be written by another side. Processes other
+    /// Accepts a producer whose memory is not sealed against writing; rejected by default. The consumer decides. Processes other
     /// than the producer could then change records, and the producer can punch holes into its file, whose new pages are charged
     /// to this process.
     pub fn allow_unsealed(mut self, allow: bool) -> Self {
@@ -156,34 +180,32 @@ impl Options {
         self
     }
 
-    /// Rejects a producer whose ring is larger than this; unlimited by default. The consumer decides; in a channel, each side. It
-    /// maps the whole ring, and over a path prefaults one of up to 16 MiB.
+    /// Rejects a producer whose ring is larger than this; unlimited by default. The consumer decides. It maps the whole ring, and
+    /// prefaults one of up to 16 MiB.
     pub fn max_capacity(mut self, bytes: u64) -> Self {
-        self.max_capacity = bytes;
+        self.side.max_capacity = bytes;
         self
     }
 
     /// Locks the memory with mlock(2), so that it is not swapped out.
     pub fn mlock(mut self, lock: bool) -> Self {
-        self.mlock = lock;
+        self.side.mlock = lock;
         self
     }
 
-    /// Binds the memory of this side to a NUMA node. The data belongs to the producer. In a channel, all of it is bound by the
-    /// side that creates the channel.
+    /// Binds the memory of this side to a NUMA node. The data belongs to the producer.
     pub fn numa_node(mut self, node: u32) -> Self {
         self.numa_node = Some(node);
         self
     }
 
-    /// The timeout of the whole handshake, 5 s by default. A channel has none.
+    /// The timeout of the whole handshake, 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Allows the peer to run as this user, in addition to the user of this process and root, who are always allowed. Not in a
-    /// channel, whose mode and scope decide.
+    /// Allows the peer to run as this user, in addition to the user of this process and root, who are always allowed.
     pub fn allow_user(mut self, uid: u32) -> Self {
         self.users = match self.users {
             Users::Own => Users::OwnAnd(vec![uid]),
@@ -196,27 +218,17 @@ impl Options {
         self
     }
 
-    /// Allows the peer to run as any user. The socket's permissions are then the only access control. Not in a channel.
+    /// Allows the peer to run as any user. The socket's permissions are then the only access control.
     pub fn allow_everyone(mut self) -> Self {
         self.users = Users::Everyone;
         self
     }
 
-    /// Prefaults the memory of a ring over a path that is not too large. A failure is harmless: the pages are faulted in on use. Kernels
+    /// Prefaults the memory of a ring that is not too large. A failure is harmless: the pages are faulted in on use. Kernels
     /// before 5.14 lack MADV_POPULATE_WRITE.
     pub(super) fn prefault(&self, region: &Region, capacity: Capacity, access: Access) {
         if capacity.bytes() <= RESIDENT {
             let _ = region.populate(access);
         }
-    }
-
-    /// Locks the memory if the options require it.
-    pub(super) fn lock(&self, region: &Region, capacity: Capacity) -> Result<(), SetupError> {
-        if !self.mlock {
-            return Ok(());
-        }
-        region
-            .lock()
-            .map_err(|errno| SetupError::NotLocked(capacity, errno.into()))
     }
 }

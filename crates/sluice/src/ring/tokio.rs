@@ -97,7 +97,7 @@ pub struct AsyncProducer {
 }
 
 impl AsyncProducer {
-    /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_producer`], which does not wait.
+    /// Needs a runtime with I/O enabled. One of a channel comes from [`Ring::named`](super::Ring::named), which does not wait.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
             ready: register(&producer, Interest::READABLE, REGISTERING)?,
@@ -258,7 +258,7 @@ pub struct AsyncConsumer {
 }
 
 impl AsyncConsumer {
-    /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_consumer`], which does not wait.
+    /// Needs a runtime with I/O enabled. One of a channel comes from [`Ring::named`](super::Ring::named), which does not wait.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
             ready: register(&consumer, Interest::READABLE, REGISTERING)?,

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use sluice::Channel;
-use sluice::ring::{Consumer, Options, Producer};
+use sluice::ring::{Consumer, Producer};
 use sluice_hostile::{Endpoint, unused_name};
 
+use super::super::options::Options;
 use super::support::CAPACITY;
 
 /// The time limit of events that have to occur, also on an emulated machine with a kernel that checks itself.
@@ -28,15 +28,13 @@ pub fn small() -> Options {
 pub fn malicious_producer_with(options: &Options) -> (MaliciousProducer, Consumer) {
     let name = unused_name();
     let malicious = MaliciousProducer::open(&name, CAPACITY);
-    let channel = Channel::ring(&name).expect("an invalid name");
-    let consumer = options.open_consumer(&channel.options());
+    let consumer = options.named(&name).consumer();
     (malicious, consumer.expect("not opened"))
 }
 
 pub fn malicious_consumer_with(options: &Options) -> (MaliciousConsumer, Producer) {
     let name = unused_name();
     let malicious = MaliciousConsumer::open(&name, CAPACITY);
-    let channel = Channel::ring(&name).expect("an invalid name");
-    let producer = options.open_producer(&channel.options());
+    let producer = options.named(&name).producer();
     (malicious, producer.expect("not opened"))
 }

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sluice::Channel;
 use sluice::ring::{
     AsyncConsumer, AsyncProducer, Consumer, Producer, ProtocolViolation, RecvError, SendError,
 };
@@ -195,9 +194,8 @@ fn a_destruction_cannot_be_hidden() {
     for spin in SPINS {
         let name = unused_name();
         let malicious = MaliciousProducer::open(&name, CAPACITY);
-        let channel = Channel::ring(&name).expect("an invalid name");
         let options = small().spin(spin);
-        let consumer = options.open_consumer(&channel.options());
+        let consumer = options.named(&name).consumer();
         let mut consumer = consumer.expect("not opened");
         let receiver = thread::spawn(move || consumer.recv_timeout(&mut [], LONG));
         thread::sleep(SHORT);
@@ -209,8 +207,7 @@ fn a_destruction_cannot_be_hidden() {
 
         let name = unused_name();
         let malicious = MaliciousConsumer::open(&name, CAPACITY);
-        let channel = Channel::ring(&name).expect("an invalid name");
-        let producer = options.open_producer(&channel.options());
+        let producer = options.named(&name).producer();
         let mut producer = producer.expect("not opened");
         while producer.try_send(&[0; 500]).is_ok() {}
         destroy(&name);
@@ -230,8 +227,7 @@ fn a_destruction_cannot_be_hidden_in_a_runtime() {
         run(async {
             let name = unused_name();
             let malicious = MaliciousProducer::open(&name, CAPACITY);
-            let channel = Channel::ring(&name).expect("an invalid name");
-            let consumer = small().open_consumer(&channel.options());
+            let consumer = small().named(&name).consumer();
             let consumer = consumer.expect("not opened");
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
             let destroying = async {

@@ -3,9 +3,11 @@
 
 use std::process::Command;
 
-use sluice::Channel;
-use sluice::ring::{Consumer, Options, Producer};
+use sluice::Ring;
+use sluice::ring::{Consumer, Producer};
 use sluice_hostile::unused_name;
+
+pub use super::super::options::Options;
 
 /// Fifty laps around a ring of 4096 bytes: Python takes milliseconds per record on an emulated machine.
 pub const RECORDS: usize = 200;
@@ -36,43 +38,42 @@ pub fn small() -> Options {
 
 /// What a side is set up with.
 #[derive(Debug)]
-pub struct End(Channel);
+pub struct End(String);
 
 /// Unlinks the channel, which is persistent: a side may have ended when the other one comes.
 #[derive(Debug)]
-pub struct Guard(Channel);
+pub struct Guard(String);
 
 impl Drop for Guard {
     fn drop(&mut self) {
         // It does not exist if both sides failed.
-        let _ = self.0.unlink();
+        let _ = Ring::named(&self.0).unlink();
     }
 }
 
 impl End {
     /// One for this process, and one for another.
     pub fn pair() -> (Self, Self, Guard) {
-        let channel = Channel::ring(unused_name()).expect("an invalid name");
-        (Self(channel.clone()), Self(channel.clone()), Guard(channel))
+        let name = unused_name();
+        (Self(name.clone()), Self(name.clone()), Guard(name))
     }
 
     pub fn give_to(self, process: &mut Command) {
-        process.env(CHANNEL, self.0.name().to_string());
+        process.env(CHANNEL, self.0);
     }
 
     /// The one that this process was given.
     pub fn given() -> Self {
-        let name = std::env::var(CHANNEL).expect("no channel");
-        Self(Channel::ring(name).expect("an invalid name"))
+        Self(std::env::var(CHANNEL).expect("no channel"))
     }
 
     pub fn producer(self, options: &Options) -> Producer {
-        let open = self.0.options().create(true).persistent(true);
-        options.open_producer(&open).expect("no ring")
+        let ring = options.named(&self.0).create(true).persistent(true);
+        ring.producer().expect("no ring")
     }
 
     pub fn consumer(self, options: &Options) -> Consumer {
-        let open = self.0.options().create(true).persistent(true);
-        options.open_consumer(&open).expect("no ring")
+        let ring = options.named(&self.0).create(true).persistent(true);
+        ring.consumer().expect("no ring")
     }
 }

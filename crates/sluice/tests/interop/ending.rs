@@ -4,9 +4,9 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use sluice::ring::{Options, RecvError, SendError};
+use sluice::ring::{RecvError, SendError};
 
-use super::carrier::{End, HOW, MANY, small};
+use super::carrier::{End, HOW, MANY, Options, small};
 use super::python_peer::{LONG, PythonPeer, content};
 
 /// Fewer bytes than the capacity, so that all are sent without a receiver.

@@ -4,9 +4,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-use sluice::ring::{Consumer, Options, Producer, Socket};
+use sluice::ring::{Consumer, Producer, Socket};
 
 use super::python_peer::LONG;
+
+pub use sluice::ring::Options;
 
 /// Twice every length from 0 to the longest of a ring of 4096 bytes: a thousand laps.
 pub const RECORDS: usize = 2 * 2041;

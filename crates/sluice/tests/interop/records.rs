@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use sluice::ring::{AsyncConsumer, AsyncProducer, Consumer, Options, Producer};
+use sluice::ring::{AsyncConsumer, AsyncProducer, Consumer, Producer};
 
-use super::carrier::{RECORDS, SLEEPING_WAITS, WAITS, small};
+use super::carrier::{Options, RECORDS, SLEEPING_WAITS, WAITS, small};
 use super::python_peer::{LONG, PythonPeer, content};
 
 fn sleeping() -> Options {

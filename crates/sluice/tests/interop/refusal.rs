@@ -117,6 +117,10 @@ fn the_library_gets_the_reason_of_the_other_side() {
 #[test]
 fn a_reply_in_place_of_a_hello_is_reported() {
     for task in ["send", "receive"] {
-        refuses(&format!("{task} --before-hello"), "EPERM", "the user of this process");
+        refuses(
+            &format!("{task} --before-hello"),
+            "EPERM",
+            "the user of this process",
+        );
     }
 }

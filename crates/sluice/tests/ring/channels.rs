@@ -5,24 +5,28 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-use sluice::Channel;
+use sluice::Ring;
 use sluice::ring::{
     AsyncConsumer, AsyncProducer, Consumer, Producer, RecvError, RoleState, SendError, SetupError,
 };
-use sluice_hostile::{Endpoint, Role, destroy};
+use sluice_hostile::{Endpoint, Role, destroy, unused_name};
 
-use super::carrier::{self, unused_channel};
+use super::carrier;
 use super::ending::idle_peer;
 use super::support::{LONG, SHORT, small};
 
-/// A ring of its own channel, with these spin limits.
-fn named_ring(spin: Duration) -> (Channel, Producer, Consumer) {
-    let channel = unused_channel();
-    let options = small().spin(spin);
-    let producer = options.open_producer(&channel.options().create(true));
-    let consumer = options.open_consumer(&channel.options());
+/// The options of a ring of its own name.
+fn unused() -> sluice::Options<Ring> {
+    small().named(&unused_name())
+}
+
+/// A ring of its own name, with these spin limits.
+fn named_ring(spin: Duration) -> (sluice::Options<Ring>, Producer, Consumer) {
+    let ring = unused().spin(spin);
+    let producer = ring.clone().create(true).producer();
+    let consumer = ring.consumer();
     (
-        channel,
+        ring,
         producer.expect("no producer"),
         consumer.expect("no consumer"),
     )
@@ -30,20 +34,20 @@ fn named_ring(spin: Duration) -> (Channel, Producer, Consumer) {
 
 #[test]
 fn records_wait_in_a_persistent_channel_for_the_consumer() {
-    let channel = unused_channel();
-    let open = channel.options().create(true).persistent(true);
-    let mut producer = small().open_producer(&open).expect("no ring");
+    let ring = unused().create(true).persistent(true);
+    let mut producer = ring.producer().expect("no ring");
     producer.send(b"one").expect("not sent");
     producer.send(b"two").expect("not sent");
     drop(producer);
-    let mut consumer = small().open_consumer(&channel.options()).expect("no ring");
+    let existing = ring.clone().create(false).persistent(false);
+    let mut consumer = existing.consumer().expect("no ring");
     let mut room = [0; 3];
     for record in [b"one", b"two"] {
         assert_eq!(consumer.recv(&mut room).expect("not received"), Some(3));
         assert_eq!(&room, record);
     }
     assert_eq!(consumer.recv(&mut room).expect("no end"), None);
-    channel.unlink().expect("not unlinked");
+    ring.unlink().expect("not unlinked");
 }
 
 #[test]
@@ -52,20 +56,17 @@ fn either_side_may_come_first_and_sleep() {
         (Role::Producer, Role::Consumer),
         (Role::Consumer, Role::Producer),
     ] {
-        let channel = unused_channel();
-        let options = small().spin(Duration::ZERO);
+        let ring = unused().create(true).spin(Duration::ZERO);
         let transfer = |role| match role {
             Role::Producer => {
-                let open = channel.options().create(true);
-                let mut producer = options.open_producer(&open).expect("no ring");
+                let mut producer = ring.producer().expect("no ring");
                 for _ in 0..20 {
                     producer.send_timeout(&[7; 500], LONG).expect("not sent");
                 }
                 producer.flush_timeout(LONG).expect("not flushed");
             }
             Role::Consumer => {
-                let open = channel.options().create(true);
-                let mut consumer = options.open_consumer(&open).expect("no ring");
+                let mut consumer = ring.consumer().expect("no ring");
                 for _ in 0..20 {
                     let got = consumer.recv_timeout(&mut [0; 500], LONG);
                     assert_eq!(got.expect("not received"), Some(500));
@@ -98,23 +99,23 @@ fn a_killed_producer_leaves_its_records() {
 #[test]
 fn a_destruction_ends_both_sides_wherever_they_wait() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (channel, mut producer, mut consumer) = named_ring(spin);
+        let (ring, mut producer, mut consumer) = named_ring(spin);
         let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
         thread::sleep(SHORT);
-        channel.destroy().expect("not destroyed");
+        ring.destroy().expect("not destroyed");
         let got = receiver.join().expect("panicked");
         assert!(matches!(got, Err(RecvError::Destroyed)), "{got:?}");
         let sent = producer.send(b"late");
         assert!(matches!(sent, Err(SendError::Destroyed)), "{sent:?}");
 
-        let (channel, mut producer, mut consumer) = named_ring(spin);
+        let (ring, mut producer, mut consumer) = named_ring(spin);
         let mut sent = 0;
         while producer.try_send(&[0; 500]).is_ok() {
             sent += 1;
         }
         let sender = thread::spawn(move || producer.send_timeout(&[0; 500], LONG));
         thread::sleep(SHORT);
-        channel.destroy().expect("not destroyed");
+        ring.destroy().expect("not destroyed");
         let late = sender.join().expect("panicked");
         assert!(matches!(late, Err(SendError::Destroyed)), "{late:?}");
         // What was sent before is received.
@@ -137,13 +138,13 @@ fn a_destruction_ends_both_sides_in_a_runtime() {
         .build()
         .expect("no runtime");
     runtime.block_on(async {
-        let (channel, producer, consumer) = named_ring(Duration::ZERO);
+        let (ring, producer, consumer) = named_ring(Duration::ZERO);
         let mut producer = AsyncProducer::new(producer).expect("no runtime");
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
         while producer.try_send(&[0; 500]).is_ok() {}
         let destroying = async {
             tokio::time::sleep(SHORT).await;
-            channel.destroy().expect("not destroyed");
+            ring.destroy().expect("not destroyed");
         };
         let (sent, ()) = tokio::join!(producer.send(&[0; 500]), destroying);
         assert!(matches!(sent, Err(SendError::Destroyed)), "{sent:?}");
@@ -156,7 +157,7 @@ fn a_destruction_ends_both_sides_in_a_runtime() {
 #[test]
 fn a_side_can_be_ended_through_another_descriptor() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (channel, mut producer, mut consumer) = named_ring(spin);
+        let (ring, mut producer, mut consumer) = named_ring(spin);
         let copy = producer.as_fd().try_clone_to_owned().expect("no copy");
         producer.send(b"last").expect("not sent");
         let receiver = thread::spawn(move || {
@@ -168,7 +169,7 @@ fn a_side_can_be_ended_through_another_descriptor() {
         let (first, second, consumer) = receiver.join().expect("panicked");
         assert_eq!(first.expect("not received"), Some(4));
         assert_eq!(second.expect("no end"), None);
-        let info = channel.ring_info().expect("no channel");
+        let info = ring.info().expect("no channel");
         let roles = (info.producer, info.consumer);
         assert_eq!(roles, (RoleState::Closed, RoleState::Taken));
         drop(consumer);
@@ -177,7 +178,7 @@ fn a_side_can_be_ended_through_another_descriptor() {
 
 #[test]
 fn a_side_that_was_ended_by_others_gets_an_error() {
-    let (_channel, mut producer, mut consumer) = named_ring(Duration::ZERO);
+    let (_ring, mut producer, mut consumer) = named_ring(Duration::ZERO);
     let copies = [producer.as_fd(), consumer.as_fd()].map(|fd| fd.try_clone_to_owned());
     assert!(consumer.prepare_wait().expect("no ring"));
     for copy in copies {
@@ -190,7 +191,7 @@ fn a_side_that_was_ended_by_others_gets_an_error() {
     let sent = producer.send(b"late");
     assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
 
-    let (_channel, _producer, mut consumer) = named_ring(Duration::ZERO);
+    let (_ring, _producer, mut consumer) = named_ring(Duration::ZERO);
     let copy = consumer.as_fd().try_clone_to_owned().expect("no copy");
     let receiver = thread::spawn(move || {
         let slept = consumer.recv_timeout(&mut [], LONG);
@@ -210,33 +211,33 @@ fn a_side_that_was_ended_by_others_gets_an_error() {
 fn an_endpoint_has_one_role_and_is_used_once() {
     let (producer, consumer) = carrier::ends();
     let copy = producer.try_clone().expect("no copy");
-    let wrong = small().attach_consumer(copy).map(drop);
+    let wrong = Ring::attach().consumer(copy).map(drop);
     assert!(
         matches!(wrong, Err(SetupError::WrongRole { role: "producer" })),
         "{wrong:?}"
     );
     let copy = producer.try_clone().expect("no copy");
-    let mut first = small().attach_producer(producer).expect("no ring");
+    let mut first = Ring::attach().producer(producer).expect("no ring");
     first.send(b"used").expect("not sent");
-    let again = small().attach_producer(copy).map(drop);
+    let again = Ring::attach().producer(copy).map(drop);
     assert!(matches!(again, Err(SetupError::EndpointUsed)), "{again:?}");
     let copy = consumer.try_clone().expect("no copy");
     Endpoint::from(copy).detach().expect("not detached");
-    let ended = small().attach_consumer(consumer).map(drop);
+    let ended = Ring::attach().consumer(consumer).map(drop);
     assert!(matches!(ended, Err(SetupError::Ended)), "{ended:?}");
 }
 
 #[test]
 fn a_role_is_taken_once() {
-    let (channel, producer, _consumer) = named_ring(Duration::ZERO);
-    let second = small().open_producer(&channel.options()).map(drop);
+    let (ring, producer, _consumer) = named_ring(Duration::ZERO);
+    let second = ring.producer().map(drop);
     assert!(
         matches!(second, Err(SetupError::RoleTaken { role: "producer" })),
         "{second:?}"
     );
     drop(producer);
     // The other side goes on, so the role stays taken.
-    let second = small().open_producer(&channel.options()).map(drop);
+    let second = ring.producer().map(drop);
     assert!(
         matches!(second, Err(SetupError::RoleTaken { .. })),
         "{second:?}"
@@ -245,25 +246,23 @@ fn a_role_is_taken_once() {
 
 #[test]
 fn a_ring_is_reused_by_a_new_session() {
-    let channel = unused_channel();
-    let open = channel.options().create(true).persistent(true);
+    let ring = unused().create(true).persistent(true);
     for number in 0..5 {
-        let mut producer = small().open_producer(&open).expect("no ring");
-        let mut consumer = small().open_consumer(&open).expect("no ring");
+        let mut producer = ring.producer().expect("no ring");
+        let mut consumer = ring.consumer().expect("no ring");
         producer.send(&[number; 100]).expect("not sent");
         producer.send(&[number; 100]).expect("not sent");
         let mut room = [0; 100];
         assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
         assert_eq!(room, [number; 100]);
     }
-    channel.unlink().expect("not unlinked");
+    ring.unlink().expect("not unlinked");
 }
 
 #[test]
 fn memory_cannot_be_bound_to_a_node_that_does_not_exist() {
-    let channel = unused_channel();
-    let open = channel.options().create(true);
-    let nowhere = small().numa_node(1023).open_producer(&open).map(drop);
+    let ring = unused().create(true).numa_node(1023);
+    let nowhere = ring.producer().map(drop);
     assert!(
         matches!(nowhere, Err(SetupError::NoSuchNode { node: 1023 })),
         "{nowhere:?}"
@@ -272,9 +271,10 @@ fn memory_cannot_be_bound_to_a_node_that_does_not_exist() {
 
 #[test]
 fn a_destroyed_name_can_be_used_again() {
-    let (channel, producer, consumer) = named_ring(Duration::ZERO);
-    destroy(&channel.name().to_string());
-    let open = channel.options().create(true).exclusive(true);
-    let again = small().open_producer(&open).expect("no ring");
+    let (ring, producer, consumer) = named_ring(Duration::ZERO);
+    let name = ring.channel().expect("an invalid name").name().to_string();
+    destroy(&name);
+    let again = ring.create(true).exclusive(true).producer();
+    let again = again.expect("no ring");
     drop((producer, consumer, again));
 }

@@ -4,9 +4,10 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use sluice::Channel;
-use sluice::ring::{Consumer, Options, Producer, SetupError};
+use sluice::ring::{Consumer, Producer, SetupError};
 use sluice_hostile::{Endpoint, MaliciousConsumer, MaliciousProducer, Role, unused_name};
+
+pub use super::super::options::Options;
 
 /// The timeout for events that must happen, also on an emulated machine with a kernel that checks itself.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -14,18 +15,14 @@ pub const LONG: Duration = Duration::from_secs(60);
 /// The data is mapped twice in a row, by one mapping.
 pub const DATA_MAPPINGS: u64 = 1;
 
-pub fn unused_channel() -> Channel {
-    Channel::ring(unused_name()).expect("an invalid name")
-}
-
 /// Sets up both sides with their options. The producer creates the channel.
 pub fn set_up(
     sending: &Options,
     receiving: &Options,
 ) -> (Result<Producer, SetupError>, Result<Consumer, SetupError>) {
-    let channel = unused_channel();
-    let producer = sending.open_producer(&channel.options().create(true));
-    (producer, receiving.open_consumer(&channel.options()))
+    let name = unused_name();
+    let producer = sending.named(&name).create(true).producer();
+    (producer, receiving.named(&name).consumer())
 }
 
 /// What a producer and a consumer of the same ring are set up with, in this process or in another one.
@@ -36,25 +33,25 @@ pub fn ends() -> (OwnedFd, OwnedFd) {
 }
 
 pub fn producer(options: &Options, end: OwnedFd) -> Result<Producer, SetupError> {
-    options.attach_producer(end)
+    options.attach().producer(end)
 }
 
 pub fn consumer(options: &Options, end: OwnedFd) -> Result<Consumer, SetupError> {
-    options.attach_consumer(end)
+    options.attach().consumer(end)
 }
 
 /// A consumer, and a producer that dies when it is dropped.
 pub fn mortal_producer(options: &Options) -> (MaliciousProducer<Endpoint>, Consumer) {
-    let channel = unused_channel();
-    let producer = MaliciousProducer::open(&channel.name().to_string(), 4096);
-    let consumer = options.open_consumer(&channel.options());
+    let name = unused_name();
+    let producer = MaliciousProducer::open(&name, 4096);
+    let consumer = options.named(&name).consumer();
     (producer, consumer.expect("no ring"))
 }
 
 /// A producer, and a consumer that dies when it is dropped.
 pub fn mortal_consumer(options: &Options) -> (MaliciousConsumer<Endpoint>, Producer) {
-    let channel = unused_channel();
-    let consumer = MaliciousConsumer::open(&channel.name().to_string(), 4096);
-    let producer = options.open_producer(&channel.options());
+    let name = unused_name();
+    let consumer = MaliciousConsumer::open(&name, 4096);
+    let producer = options.named(&name).producer();
     (consumer, producer.expect("no ring"))
 }

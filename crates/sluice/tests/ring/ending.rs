@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice::ring::{Options, RecvError, SendError};
+use sluice::ring::{RecvError, SendError};
 
-use super::carrier;
+use super::carrier::{self, Options};
 use super::support::{LONG, SHORT, ring, small};
 
 #[test]

@@ -5,8 +5,10 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
+use sluice::ring::{Consumer, Producer, SetupError, Socket};
 use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
+
+pub use sluice::ring::Options;
 
 /// The timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(20);

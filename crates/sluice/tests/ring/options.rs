@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::Duration;
 
-use sluice::ring::{Options, SetupError};
+use sluice::ring::SetupError;
 
-use super::carrier::set_up;
+use super::carrier::{Options, set_up};
 use super::support::{ring, small};
 
 #[test]

@@ -4,8 +4,9 @@
 use std::thread;
 use std::time::Duration;
 
-use sluice::ring::{Options, RecvError, SendError};
+use sluice::ring::{RecvError, SendError};
 
+use super::carrier::Options;
 use super::support::{pattern, ring, small};
 
 #[test]

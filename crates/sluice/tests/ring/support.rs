@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Options, Producer};
+use sluice::ring::{Consumer, Producer};
 
-use super::carrier::set_up;
+use super::carrier::{Options, set_up};
 
 pub use super::carrier::LONG;
 

@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use sluice::ring::{Options, RecvError, SendError};
+use sluice::ring::{RecvError, SendError};
 
+use super::carrier::Options;
 use super::support::{LONG, SHORT, pattern, ring, small};
 
 /// Never spins, always spins, and the default.

@@ -9,7 +9,7 @@ use crate::control;
 use crate::ring::error::{SetupError, SystemError};
 use crate::ring::role::Role;
 
-/// The state of a device ring, as [`Channel::ring_info`](crate::Channel::ring_info) returns it.
+/// The state of a device ring, as the [`info`](crate::Options::info) of its chain returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingInfo {

@@ -3,6 +3,7 @@
 //! of a side in its control page.
 
 mod info;
+mod options;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use super::role::Role;
 use crate::control::{ioctl_once, ioctl_without_argument, query};
 
 pub use info::{RingInfo, RoleState};
+pub use options::{Attach, Ring};
 
 /// The value of `timeout_ns` for a wait without a timeout.
 const NO_TIMEOUT: u64 = u64::MAX;

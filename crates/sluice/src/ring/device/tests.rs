@@ -16,10 +16,10 @@ use crate::ring::carrier::Carrier;
 use crate::ring::connection::Connection;
 use crate::ring::mapping::{Mapping, ProducerMemory};
 use crate::ring::memfd::file::{self, Pages};
+use crate::ring::options::SideOptions;
 use crate::ring::region::{Access, Region, page_size};
 use crate::ring::role::Role;
-use crate::ring::{Consumer, Options, Producer, RecvError, SendError, SetupError};
-use crate::{Channel, Error};
+use crate::ring::{Consumer, Producer, RecvError, Ring, SendError, SetupError};
 
 fn no_endpoint() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
@@ -47,7 +47,10 @@ fn connection(memory: &Mapping, role: Role, endpoint: OwnedFd) -> Connection {
         role,
         Parker::acknowledging(false),
         Notifier::expecting_announcement(false),
-        &Options::new().spin(Duration::ZERO),
+        &SideOptions {
+            spin: Duration::ZERO,
+            ..SideOptions::default()
+        },
     )
 }
 
@@ -218,8 +221,8 @@ fn only_an_endpoint_of_a_ring_can_be_attached() {
     ] {
         let copy = fd.as_fd().try_clone_to_owned().unwrap();
         for error in [
-            Options::new().attach_producer(fd).map(drop),
-            Options::new().attach_consumer(copy).map(drop),
+            Ring::attach().producer(fd).map(drop),
+            Ring::attach().consumer(copy).map(drop),
         ] {
             assert!(matches!(error, Err(SetupError::NotAnEndpoint)), "{error:?}");
         }
@@ -227,70 +230,15 @@ fn only_an_endpoint_of_a_ring_can_be_attached() {
 }
 
 #[test]
-fn options_of_rings_over_memfd_are_rejected() {
-    let channel = Channel::ring("frames").unwrap();
-    // SAFETY: nothing is set up.
-    let unsealed = unsafe { Options::new().unsealed(true) };
-    for (options, name) in [
-        (Options::new().huge_pages(true), "huge_pages"),
-        (unsealed, "unsealed"),
-        (Options::new().allow_unsealed(true), "allow_unsealed"),
-        (
-            Options::new().handshake_timeout(Duration::ZERO),
-            "handshake_timeout",
-        ),
-        (Options::new().allow_user(7), "allow_user"),
-        (Options::new().allow_everyone(), "allow_everyone"),
-    ] {
-        for error in [
-            options.open_producer(&channel.options()).map(drop),
-            options.open_consumer(&channel.options()).map(drop),
-            options.create(&channel.options()),
-            options.attach_producer(no_endpoint()).map(drop),
-            options.attach_consumer(no_endpoint()).map(drop),
-        ] {
-            assert!(
-                matches!(error, Err(SetupError::UnsupportedOption { option }) if option == name),
-                "{name}: {error:?}"
-            );
-        }
-    }
-    let with_capacity = channel.options().capacity(1 << 16);
-    let error = Options::new().open_producer(&with_capacity).map(drop);
-    let option = "OpenOptions::capacity";
-    assert!(
-        matches!(error, Err(SetupError::UnsupportedOption { option: name }) if name == option),
-        "{error:?}"
-    );
-}
-
-#[test]
 fn invalid_values_are_rejected_before_the_open() {
-    let channel = Channel::ring("frames").unwrap();
-    let error = Options::new().capacity(0).open_producer(&channel.options());
+    let error = Ring::named("frames").capacity(0).producer();
     assert!(
         matches!(error, Err(SetupError::InvalidCapacity(_))),
         "{error:?}"
     );
-    let options = Options::new().numa_node(u32::MAX);
-    let error = options.open_consumer(&channel.options());
+    let error = Ring::named("frames").numa_node(u32::MAX).consumer();
     assert!(
         matches!(error, Err(SetupError::NoSuchNode { node: u32::MAX })),
         "{error:?}"
-    );
-}
-
-#[test]
-fn a_pipe_does_not_open_as_a_ring() {
-    let channel = Channel::pipe("frames").unwrap();
-    let error = Options::new().open_producer(&channel.options()).map(drop);
-    assert!(
-        matches!(&error, Err(SetupError::Open(Error::WrongKind { .. }))),
-        "{error:?}"
-    );
-    let text = error.unwrap_err().to_string();
-    assert!(
-        text.contains("is a pipe") && text.contains("reader()"),
-        "{text}"
     );
 }

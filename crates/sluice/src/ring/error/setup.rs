@@ -97,11 +97,6 @@ pub enum SetupError {
     #[error("there is no memory node {node}, or it has no memory")]
     NoSuchNode { node: u32 },
 
-    #[error(
-        "a ring in a channel does not support the option {option}; remove it, see ring::Options"
-    )]
-    UnsupportedOption { option: &'static str },
-
     #[error(transparent)]
     Open(Error),
 
@@ -141,7 +136,6 @@ impl SetupError {
             | Self::EndpointUsed
             | Self::Ended
             | Self::NoSuchNode { .. }
-            | Self::UnsupportedOption { .. }
             | Self::Open(_)
             | Self::NotLocked(..) => false,
         }
@@ -191,7 +185,6 @@ impl SetupError {
             ),
             Self::Ended => (libc::EPIPE, "open the ring again"),
             Self::NoSuchNode { .. } => (libc::EINVAL, "choose another, see 'numactl -H'"),
-            Self::UnsupportedOption { .. } => (libc::EINVAL, ""),
         };
         Diagnosis::new(errno, hint)
     }

@@ -118,7 +118,7 @@ impl Options {
         } else {
             self.prefault(region, geometry.capacity, access);
         }
-        self.lock(region, geometry.capacity)
+        self.side.lock(region, geometry.capacity)
     }
 
     fn no_memory(&self, geometry: Geometry, errno: Errno) -> SetupError {
@@ -149,7 +149,7 @@ impl Options {
                 Role::Consumer => SealPolicy::Sealed,
             },
             allows_unsealed: self.allows_unsealed,
-            max_capacity: self.max_capacity,
+            max_capacity: self.side.max_capacity,
         };
         let peer = self.check_user(&socket).and_then(|()| {
             let peer = handshake.exchange(&local)?;
@@ -164,7 +164,7 @@ impl Options {
             role,
             Parker::new(registered),
             Notifier::new(registered),
-            self,
+            &self.side,
         ))
     }
 

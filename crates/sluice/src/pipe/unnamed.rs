@@ -4,35 +4,31 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 
+use super::endpoint::{Reader, Writer};
 use crate::control::node_error;
-use crate::endpoint::{Reader, Writer};
 use crate::error::{Error, Result};
 
 pub(crate) const PIPE_NODE: &str = "/dev/sluice/pipe";
 
-/// The unnamed pipe of the caller's cgroup, `/dev/sluice/pipe`.
+/// The options to open the unnamed pipe of the caller's cgroup with, `/dev/sluice/pipe`.
 ///
 /// The first open in the cgroup creates it, and the close of the last endpoint frees it.
 ///
 /// ```no_run
 /// use std::io::Write as _;
 ///
-/// let mut writer = sluice::Pipe::new().writer()?; // waits for a reader
+/// let mut writer = sluice::Pipe::unnamed().writer()?; // waits for a reader
 /// writer.write_all(b"hello")?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Pipe {
+#[must_use]
+pub struct Unnamed {
     nonblocking: bool,
 }
 
-impl Pipe {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
+impl Unnamed {
     /// Neither the open nor the reads and writes of the endpoint block, see [`Reader`] and [`Writer`].
-    #[must_use]
     pub fn nonblocking(mut self, nonblocking: bool) -> Self {
         self.nonblocking = nonblocking;
         self
