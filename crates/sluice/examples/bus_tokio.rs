@@ -16,7 +16,7 @@ async fn main() -> io::Result<()> {
     let mut subscriber = AsyncSubscriber::new(subscriber)?;
     println!("subscriber {own} of '{name}'");
     loop {
-        let message = subscriber.next().await?;
+        let message = subscriber.recv().await?;
         let text = String::from_utf8_lossy(message.bytes());
         println!("{} of {}: {text}", message.sequence, message.sender);
         if message.lost > 0 {

@@ -44,8 +44,8 @@ fn take_all(listener: &Listener) -> io::Result<()> {
     let begin = Instant::now();
     let mut record = [0; size_of::<u64>()];
     let mut sum = 0;
-    while let Some(mut batch) = consumer.batch()? {
-        while batch.recv(&mut record)?.is_some() {
+    while let Some(mut batch) = consumer.recv_batch()? {
+        while batch.recv_into(&mut record)?.is_some() {
             sum += u64::from_ne_bytes(record);
         }
     }

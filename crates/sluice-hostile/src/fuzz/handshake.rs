@@ -104,7 +104,7 @@ impl super::FuzzInput for HandshakeInput {
                 if let Some(mut consumer) = accepted(options.consumer(socket)) {
                     assert_eq!(consumer.capacity(), hello.capacity);
                     assert_eq!(consumer.pending(), 0);
-                    match consumer.try_recv(&mut []) {
+                    match consumer.try_recv_into(&mut []) {
                         Err(RecvError::Empty) => {}
                         other => other.map_or_else(assert_hang_up, |got| panic!("{got:?}")),
                     }

@@ -157,7 +157,7 @@ impl Model {
                 self.publish();
             }
             Step::Batch(steps) => {
-                let mut batch = producer.batch();
+                let mut batch = producer.send_batch();
                 for step in steps {
                     self.batch_step(&mut batch, &step);
                 }

@@ -168,9 +168,9 @@ impl Model {
                     .peer
                     .send(&[0; 255][..length.into()], &[]);
             }
-            Step::Recv(len) => self.recv(len.0, Consumer::try_recv),
+            Step::Recv(len) => self.recv(len.0, Consumer::try_recv_into),
             Step::RecvTimeout => self.recv(CAPACITY, |consumer, buffer| {
-                match consumer.recv_timeout(buffer, Duration::from_micros(1)) {
+                match consumer.recv_into_timeout(buffer, Duration::from_micros(1)) {
                     Err(RecvError::TimedOut(_)) => Err(RecvError::Empty),
                     other => other,
                 }
@@ -286,15 +286,16 @@ impl Model {
 
     fn peek(&mut self, offset: usize, len: usize, releases: bool) {
         let expected = self.expect_call();
-        let record = match self.consumer.try_peek() {
+        let record = match self.consumer.try_recv() {
             Ok(Some(record)) => record,
             other => return assert_eq!(outcome(other.map(|_| None)), expected),
         };
         let (length, whole) = (record.len(), record.to_vec());
         let mut part = vec![0; len];
         let copied = record.copy_to(offset, &mut part);
-        if releases {
-            record.release();
+        match releases {
+            true => drop(record),
+            false => record.keep(),
         }
         assert_eq!(expected, Expected::Record(length as u32));
         assert_eq!(whole, self.bytes(length));
@@ -306,13 +307,13 @@ impl Model {
     }
 
     fn batch(&mut self, calls: &[BatchRecv]) {
-        // batch() would block.
+        // recv_batch() would block.
         if self.expected() == Expected::Empty {
             return;
         }
         // The batch borrows self.consumer, so its results are compared after it. No step runs in between.
         let mut results = Vec::new();
-        match self.consumer.batch() {
+        match self.consumer.recv_batch() {
             Ok(Some(mut batch)) => {
                 let all = calls.iter().flat_map(|call| match call {
                     BatchRecv::All => vec![&BatchRecv::Take; CAPACITY / 8 + 1],
@@ -322,11 +323,11 @@ impl Model {
                     let mut buffer = vec![0xdd; CAPACITY];
                     let got = match call {
                         BatchRecv::Take | BatchRecv::All => batch
-                            .take()
+                            .recv()
                             .map(|bytes| bytes.map(|bytes| bytes.copy_to(0, &mut buffer))),
                         BatchRecv::Recv(len) => {
                             buffer.truncate(len.0);
-                            batch.recv(&mut buffer)
+                            batch.recv_into(&mut buffer)
                         }
                     };
                     let is_last = matches!(got, Ok(None) | Err(RecvError::ProtocolViolation(_)));

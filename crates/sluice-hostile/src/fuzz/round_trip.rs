@@ -42,7 +42,7 @@ impl super::FuzzInput for RoundTripInput {
         }
         drop(producer);
         while model.receive_one(&mut consumer) {}
-        assert_eq!(consumer.recv(&mut []).expect("not received"), None);
+        assert_eq!(consumer.recv_into(&mut []).expect("not received"), None);
         assert_eq!(model.records.len(), 0, "records were lost");
     }
 }
@@ -86,7 +86,7 @@ impl Model {
             }
             Step::SendBatch(steps) => self.send_batch(producer, &steps),
             Step::Recv(len) => {
-                self.receive(len.0, |buffer| consumer.try_recv(buffer));
+                self.receive(len.0, |buffer| consumer.try_recv_into(buffer));
                 self.release();
             }
             Step::Peek(releases) => self.peek(consumer, releases),
@@ -148,7 +148,7 @@ impl Model {
     }
 
     fn send_batch(&mut self, producer: &mut Producer, steps: &[BatchStep]) {
-        let mut batch = producer.batch();
+        let mut batch = producer.send_batch();
         for step in steps {
             match step {
                 BatchStep::Send(length) => {
@@ -172,7 +172,7 @@ impl Model {
     fn receive_one(&mut self, consumer: &mut Consumer) -> bool {
         let before = self.records.len();
         if before > 0 {
-            self.receive(CAPACITY, |buffer| consumer.try_recv(buffer));
+            self.receive(CAPACITY, |buffer| consumer.try_recv_into(buffer));
         }
         self.records.len() < before
     }
@@ -205,15 +205,16 @@ impl Model {
     }
 
     fn peek(&mut self, consumer: &mut Consumer, releases: bool) {
-        match consumer.try_peek() {
+        match consumer.try_recv() {
             Ok(Some(record)) => {
                 assert_eq!(record.to_vec(), self.records[0]);
-                if releases {
-                    let bytes = record.to_vec();
-                    record.release();
-                    self.note_received(&bytes);
-                    self.release();
+                if !releases {
+                    return record.keep();
                 }
+                let bytes = record.to_vec();
+                drop(record);
+                self.note_received(&bytes);
+                self.release();
             }
             Err(RecvError::Empty) => assert_eq!(self.records.len(), 0),
             other => panic!("{other:?}"),
@@ -221,18 +222,21 @@ impl Model {
     }
 
     fn receive_batch(&mut self, consumer: &mut Consumer, calls: &[BatchRecv]) {
-        // batch() would block.
+        // recv_batch() would block.
         if self.records.is_empty() {
             return;
         }
-        let mut batch = consumer.batch().expect("no batch").expect("end of stream");
+        let mut batch = consumer
+            .recv_batch()
+            .expect("no batch")
+            .expect("end of stream");
         for call in calls {
             match call {
                 BatchRecv::Take => self.receive(CAPACITY, |buffer| {
-                    let bytes = batch.take()?;
+                    let bytes = batch.recv()?;
                     Ok(bytes.map(|bytes| bytes.copy_to(0, buffer)))
                 }),
-                BatchRecv::Recv(len) => self.receive(len.0, |buffer| batch.recv(buffer)),
+                BatchRecv::Recv(len) => self.receive(len.0, |buffer| batch.recv_into(buffer)),
             }
         }
         drop(batch);

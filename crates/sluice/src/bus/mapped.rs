@@ -81,22 +81,18 @@ impl MappedSubscriber {
     }
 
     /// Returns the next message in place. Waits for one.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a message borrows the subscriber, which no iterator can express"
-    )]
-    pub fn next(&mut self) -> Result<MappedMessage<'_>, RecvError> {
-        self.next_within(Wait::Forever)
+    pub fn recv(&mut self) -> Result<MappedMessage<'_>, RecvError> {
+        self.recv_within(Wait::Forever)
     }
 
-    /// As [`next`](Self::next), but fails with [`RecvError::Empty`] instead of waiting.
-    pub fn try_next(&mut self) -> Result<MappedMessage<'_>, RecvError> {
-        self.next_within(Wait::Never)
+    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_recv(&mut self) -> Result<MappedMessage<'_>, RecvError> {
+        self.recv_within(Wait::Never)
     }
 
-    /// As [`next`](Self::next), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<MappedMessage<'_>, RecvError> {
-        self.next_within(Wait::For(timeout))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<MappedMessage<'_>, RecvError> {
+        self.recv_within(Wait::For(timeout))
     }
 
     /// Releases all dropped messages.
@@ -107,7 +103,7 @@ impl MappedSubscriber {
         Ok(())
     }
 
-    fn next_within(&mut self, wait: Wait) -> Result<MappedMessage<'_>, RecvError> {
+    fn recv_within(&mut self, wait: Wait) -> Result<MappedMessage<'_>, RecvError> {
         self.fill(wait)?;
         self.filled_message()
     }

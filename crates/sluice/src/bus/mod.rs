@@ -6,7 +6,7 @@
 //! ```no_run
 //! let mut subscriber = sluice::Bus::named("prices").create(true).subscriber()?;
 //! loop {
-//!     let message = subscriber.next()?;
+//!     let message = subscriber.recv()?;
 //!     println!("{} of {}, {} lost: {:?}", message.sequence, message.sender, message.lost, message.bytes());
 //! }
 //! # #[allow(unreachable_code)]
@@ -35,7 +35,7 @@
 //!
 //! ```no_run
 //! let (sender, mut subscriber) = sluice::Bus::named("requests").create(true).endpoint()?;
-//! let request = subscriber.next()?;
+//! let request = subscriber.recv()?;
 //! sender.send_to(request.sender, b"reply")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

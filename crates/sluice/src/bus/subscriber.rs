@@ -24,7 +24,7 @@ const BATCH_BUFFER: usize = 64 << 10;
 /// On a [nonblocking](super::Options::nonblocking) endpoint the calls that wait fail with [`RecvError::Empty`] instead.
 ///
 /// # Descriptor
-/// The endpoint has the format SLUICE_BUS_FRAMED, except after [`batch`](Self::batch): read(2), also that of io_uring, returns one
+/// The endpoint has the format SLUICE_BUS_FRAMED, except after [`recv_batch`](Self::recv_batch): read(2), also that of io_uring, returns one
 /// message after [`Header::LEN`] bytes, for [`Message::from_frame`].
 pub struct Subscriber {
     pub(super) endpoint: Endpoint,
@@ -56,71 +56,67 @@ impl Subscriber {
     }
 
     /// Returns the next message, in a buffer of the subscriber. Waits for one.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a message borrows the subscriber, which no iterator can express"
-    )]
-    pub fn next(&mut self) -> Result<Message<'_>, RecvError> {
-        self.next_within(Wait::Forever)
+    pub fn recv(&mut self) -> Result<Message<'_>, RecvError> {
+        self.recv_within(Wait::Forever)
     }
 
-    /// As [`next`](Self::next), but fails with [`RecvError::Empty`] instead of waiting.
-    pub fn try_next(&mut self) -> Result<Message<'_>, RecvError> {
-        self.next_within(Wait::Never)
+    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_recv(&mut self) -> Result<Message<'_>, RecvError> {
+        self.recv_within(Wait::Never)
     }
 
-    /// As [`next`](Self::next), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, RecvError> {
-        self.next_within(Wait::For(timeout))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, RecvError> {
+        self.recv_within(Wait::For(timeout))
     }
 
     /// Copies the next message to `into`, and returns its header. Waits for one. A message longer than `into` is not received and
     /// stays the next one: [`RecvError::BufferTooSmall`].
-    pub fn recv(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
-        self.recv_within(into, Wait::Forever)
+    pub fn recv_into(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
+        self.recv_into_within(into, Wait::Forever)
     }
 
-    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
-    pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
-        self.recv_within(into, Wait::Never)
+    /// As [`recv_into`](Self::recv_into), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_recv_into(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
+        self.recv_into_within(into, Wait::Never)
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn recv_timeout(
+    /// As [`recv_into`](Self::recv_into), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_into_timeout(
         &mut self,
         into: &mut [u8],
         timeout: Duration,
     ) -> Result<Header, RecvError> {
-        self.recv_within(into, Wait::For(timeout))
+        self.recv_into_within(into, Wait::For(timeout))
     }
 
     /// Returns all messages that there are, as far as the buffer has room for them: one system call for many small messages. Waits
     /// for the first one.
-    pub fn batch(&mut self) -> Result<Batch<'_>, RecvError> {
-        self.batch_within(Wait::Forever)
+    pub fn recv_batch(&mut self) -> Result<Batch<'_>, RecvError> {
+        self.recv_batch_within(Wait::Forever)
     }
 
-    /// As [`batch`](Self::batch), but fails with [`RecvError::Empty`] instead of waiting.
-    pub fn try_batch(&mut self) -> Result<Batch<'_>, RecvError> {
-        self.batch_within(Wait::Never)
+    /// As [`recv_batch`](Self::recv_batch), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_recv_batch(&mut self) -> Result<Batch<'_>, RecvError> {
+        self.recv_batch_within(Wait::Never)
     }
 
-    /// As [`batch`](Self::batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn batch_timeout(&mut self, timeout: Duration) -> Result<Batch<'_>, RecvError> {
-        self.batch_within(Wait::For(timeout))
+    /// As [`recv_batch`](Self::recv_batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_batch_timeout(&mut self, timeout: Duration) -> Result<Batch<'_>, RecvError> {
+        self.recv_batch_within(Wait::For(timeout))
     }
 
-    fn next_within(&mut self, wait: Wait) -> Result<Message<'_>, RecvError> {
+    fn recv_within(&mut self, wait: Wait) -> Result<Message<'_>, RecvError> {
         self.fill(bus::FRAMED, wait)?;
         self.filled_message()
     }
 
-    fn batch_within(&mut self, wait: Wait) -> Result<Batch<'_>, RecvError> {
+    fn recv_batch_within(&mut self, wait: Wait) -> Result<Batch<'_>, RecvError> {
         self.fill(bus::BATCHED, wait)?;
         self.filled_batch()
     }
 
-    fn recv_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Header, RecvError> {
+    fn recv_into_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Header, RecvError> {
         self.set_format(bus::FRAMED)?;
         let mut frame = [0; Header::LEN];
         loop {

@@ -116,27 +116,27 @@ impl AsyncSubscriber {
         })
     }
 
-    /// As [`Subscriber::next`].
-    pub async fn next(&mut self) -> Result<Message<'_>, RecvError> {
+    /// As [`Subscriber::recv`].
+    pub async fn recv(&mut self) -> Result<Message<'_>, RecvError> {
         poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_next)).await?;
         self.subscriber.filled_message()
     }
 
-    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn next_timeout(&mut self, time: Duration) -> Result<Message<'_>, RecvError> {
-        let received = timeout(time, self.next()).await;
+    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Message<'_>, RecvError> {
+        let received = timeout(time, self.recv()).await;
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 
-    /// As [`Subscriber::batch`].
-    pub async fn batch(&mut self) -> Result<Batch<'_>, RecvError> {
+    /// As [`Subscriber::recv_batch`].
+    pub async fn recv_batch(&mut self) -> Result<Batch<'_>, RecvError> {
         poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_batch)).await?;
         self.subscriber.filled_batch()
     }
 
-    /// As [`Subscriber::recv`].
-    pub async fn recv(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
-        poll_fn(|cx| self.poll_fill(cx, |subscriber| subscriber.try_recv(into))).await
+    /// As [`Subscriber::recv_into`].
+    pub async fn recv_into(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
+        poll_fn(|cx| self.poll_fill(cx, |subscriber| subscriber.try_recv_into(into))).await
     }
 
     /// The subscriber, for calls that do not wait.
@@ -185,7 +185,7 @@ impl Stream for AsyncSubscriber {
 /// let subscriber = frames.mapped_subscriber()?;
 /// let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
 /// loop {
-///     let message = subscriber.next().await?; // in place, released after it is dropped
+///     let message = subscriber.recv().await?; // in place, released after it is dropped
 ///     println!("{} of {}: {} bytes", message.sequence(), message.sender(), message.bytes().len());
 /// }
 /// # }
@@ -205,15 +205,15 @@ impl AsyncMappedSubscriber {
         })
     }
 
-    /// As [`MappedSubscriber::next`].
-    pub async fn next(&mut self) -> Result<MappedMessage<'_>, RecvError> {
+    /// As [`MappedSubscriber::recv`].
+    pub async fn recv(&mut self) -> Result<MappedMessage<'_>, RecvError> {
         poll_fn(|cx| poll_receive(cx, &self.ready, || self.subscriber.fill(Wait::Never))).await?;
         self.subscriber.filled_message()
     }
 
-    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn next_timeout(&mut self, time: Duration) -> Result<MappedMessage<'_>, RecvError> {
-        let received = timeout(time, self.next()).await;
+    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, time: Duration) -> Result<MappedMessage<'_>, RecvError> {
+        let received = timeout(time, self.recv()).await;
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 

@@ -66,24 +66,20 @@ impl Consumer {
     }
 
     /// Returns the next packet in place. Waits for one. At the end of the feed it fails with [`RecvError::Closed`].
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a packet borrows the consumer, which no iterator can express"
-    )]
     #[inline]
-    pub fn next(&mut self) -> Result<Packet<'_>, RecvError> {
-        self.next_within(Wait::Forever)
+    pub fn recv(&mut self) -> Result<Packet<'_>, RecvError> {
+        self.recv_within(Wait::Forever)
     }
 
-    /// As [`next`](Self::next), but fails with [`RecvError::Empty`] instead of waiting.
+    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
     #[inline]
-    pub fn try_next(&mut self) -> Result<Packet<'_>, RecvError> {
-        self.next_within(Wait::Never)
+    pub fn try_recv(&mut self) -> Result<Packet<'_>, RecvError> {
+        self.recv_within(Wait::Never)
     }
 
-    /// As [`next`](Self::next), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Packet<'_>, RecvError> {
-        self.next_within(Wait::For(timeout))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Packet<'_>, RecvError> {
+        self.recv_within(Wait::For(timeout))
     }
 
     /// Prepares to wait until the [descriptor](AsFd) is readable, for example together with others. Returns false if a packet or
@@ -102,7 +98,7 @@ impl Consumer {
     }
 
     #[inline]
-    fn next_within(&mut self, wait: Wait) -> Result<Packet<'_>, RecvError> {
+    fn recv_within(&mut self, wait: Wait) -> Result<Packet<'_>, RecvError> {
         let len = self.find(wait)?;
         self.packet(len)
     }

@@ -4,7 +4,7 @@
 //! ```no_run
 //! let mut consumer = sluice::Feed::named("frames").open()?.map()?;
 //! loop {
-//!     let packet = consumer.next()?; // in place, released when it is dropped
+//!     let packet = consumer.recv()?; // in place, released when it is dropped
 //!     println!("{}, {} lost: {:?}", packet.sequence, packet.lost, packet.bytes().to_vec());
 //! }
 //! # #[allow(unreachable_code)]
@@ -30,7 +30,7 @@
 //! let mut reader = feed.reader()?; // claims the feed before the first packet
 //! feed.start(&Simulation { count: 1000, ..Simulation::every(Duration::from_millis(1)) })?;
 //! for _ in 0..1000 {
-//!     println!("{:?}", reader.next()?.latency());
+//!     println!("{:?}", reader.recv()?.latency());
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -47,11 +47,7 @@ impl Reader {
     }
 
     /// Copies the next packet. Waits for one, unless the descriptor was set to O_NONBLOCK.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a packet borrows the reader, which no iterator can express"
-    )]
-    pub fn next(&mut self) -> Result<PacketCopy<'_>, RecvError> {
+    pub fn recv(&mut self) -> Result<PacketCopy<'_>, RecvError> {
         let len = loop {
             match read(&self.endpoint, &mut self.buffer[..]) {
                 Err(Errno::INTR) => {}
@@ -61,14 +57,14 @@ impl Reader {
         self.packet(len)
     }
 
-    /// As [`next`](Self::next), but fails with [`RecvError::Empty`] instead of waiting.
-    pub fn try_next(&mut self) -> Result<PacketCopy<'_>, RecvError> {
+    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_recv(&mut self) -> Result<PacketCopy<'_>, RecvError> {
         let len = self.receive_now()?;
         self.packet(len)
     }
 
-    /// As [`next`](Self::next), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Sleeps without a spin.
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<PacketCopy<'_>, RecvError> {
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Sleeps without a spin.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<PacketCopy<'_>, RecvError> {
         let began = Instant::now();
         let len = loop {
             match self.receive_now() {

@@ -33,7 +33,7 @@ use crate::tokio::register;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut consumer = AsyncConsumer::new(Feed::named("frames").open()?.map()?)?;
 /// loop {
-///     let packet = consumer.next().await?; // in place, released when it is dropped
+///     let packet = consumer.recv().await?; // in place, released when it is dropped
 ///     println!("{}, {} lost: {} bytes", packet.sequence, packet.lost, packet.bytes().len());
 /// }
 /// # }
@@ -55,15 +55,15 @@ impl AsyncConsumer {
         Ok(Self { consumer, ready })
     }
 
-    /// As [`Consumer::next`].
-    pub async fn next(&mut self) -> Result<Packet<'_>, RecvError> {
+    /// As [`Consumer::recv`].
+    pub async fn recv(&mut self) -> Result<Packet<'_>, RecvError> {
         let len = poll_fn(|cx| self.poll_find(cx)).await?;
         self.consumer.packet(len)
     }
 
-    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn next_timeout(&mut self, time: Duration) -> Result<Packet<'_>, RecvError> {
-        let received = timeout(time, self.next()).await;
+    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Packet<'_>, RecvError> {
+        let received = timeout(time, self.recv()).await;
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 

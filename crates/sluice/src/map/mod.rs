@@ -55,7 +55,7 @@
 //!
 //! let mut watcher = Map::named("sessions").open_reader()?.watch(WatchFrom::Now)?;
 //! loop {
-//!     let event = watcher.next()?;
+//!     let event = watcher.recv()?;
 //!     println!("{} {:?}, {} missed before it", event.change, event.key, event.missed);
 //! }
 //! # #[allow(unreachable_code)]

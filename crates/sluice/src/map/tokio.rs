@@ -32,7 +32,7 @@ use crate::tokio::register;
 /// let map = Map::named("sessions").create(true).open()?;
 /// let mut watcher = AsyncWatcher::new(map.watch(WatchFrom::Now)?)?;
 /// loop {
-///     let event = watcher.next().await?;
+///     let event = watcher.recv().await?;
 ///     println!("{} {:?}: {:?}", event.change, event.key, map.get(&event.key)?);
 /// }
 /// # }
@@ -54,14 +54,14 @@ impl AsyncWatcher {
         Ok(Self { watcher, ready })
     }
 
-    /// As [`Watcher::next`].
-    pub async fn next(&mut self) -> Result<Event, WatchError> {
+    /// As [`Watcher::recv`].
+    pub async fn recv(&mut self) -> Result<Event, WatchError> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`WatchError::TimedOut`]. Needs timers enabled.
-    pub async fn next_timeout(&mut self, time: Duration) -> Result<Event, WatchError> {
-        let received = timeout(time, self.next()).await;
+    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`WatchError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Event, WatchError> {
+        let received = timeout(time, self.recv()).await;
         received.unwrap_or(Err(WatchError::TimedOut(time)))
     }
 
@@ -78,7 +78,7 @@ impl AsyncWatcher {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, WatchError>> {
         let budget = ready!(poll_proceed(cx));
         loop {
-            match self.watcher.try_next() {
+            match self.watcher.try_recv() {
                 Err(WatchError::Empty) => {}
                 other => {
                     budget.made_progress();

@@ -78,25 +78,21 @@ impl Watcher {
     }
 
     /// Returns the next event. Waits for one.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "as the receivers of other channels, whose messages no iterator can express"
-    )]
-    pub fn next(&mut self) -> Result<Event, WatchError> {
-        self.next_within(Wait::Forever)
+    pub fn recv(&mut self) -> Result<Event, WatchError> {
+        self.recv_within(Wait::Forever)
     }
 
-    /// As [`next`](Self::next), but fails with [`WatchError::Empty`] instead of waiting.
-    pub fn try_next(&mut self) -> Result<Event, WatchError> {
-        self.next_within(Wait::Never)
+    /// As [`recv`](Self::recv), but fails with [`WatchError::Empty`] instead of waiting.
+    pub fn try_recv(&mut self) -> Result<Event, WatchError> {
+        self.recv_within(Wait::Never)
     }
 
-    /// As [`next`](Self::next), but waits at most for `timeout`, then fails with [`WatchError::TimedOut`].
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Event, WatchError> {
-        self.next_within(Wait::For(timeout))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`WatchError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, WatchError> {
+        self.recv_within(Wait::For(timeout))
     }
 
-    fn next_within(&mut self, wait: Wait) -> Result<Event, WatchError> {
+    fn recv_within(&mut self, wait: Wait) -> Result<Event, WatchError> {
         if self.filled.is_empty() {
             let len = self.fill(wait)?;
             self.filled = 0..len;
@@ -154,7 +150,7 @@ impl Drop for Watcher {
 
 impl AsFd for Watcher {
     /// The endpoint, which is readable when there is an event or the map was destroyed. Events that were received with an earlier one
-    /// do not count: call [`try_next`](Self::try_next) until there are none before waiting for it.
+    /// do not count: call [`try_recv`](Self::try_recv) until there are none before waiting for it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.as_fd()
     }
@@ -213,7 +209,7 @@ mod tests {
             .write_all(&[encode(1), encode(2), encode(3)].concat())
             .unwrap();
         for sequence in 1..=3 {
-            let event = watcher.next().unwrap();
+            let event = watcher.recv().unwrap();
             assert_eq!((event.sequence, &event.key[..]), (sequence, &b"key"[..]));
         }
     }
@@ -222,13 +218,13 @@ mod tests {
     fn an_invalid_event_is_not_returned_again() {
         let (mut writer, mut watcher) = pair();
         writer.write_all(&encode(1)[..39]).unwrap();
-        let invalid = watcher.next();
+        let invalid = watcher.recv();
         assert!(
             matches!(invalid, Err(WatchError::InvalidEvent { len: 39 })),
             "{invalid:?}"
         );
         writer.write_all(&encode(2)).unwrap();
-        assert_eq!(watcher.next().unwrap().sequence, 2);
+        assert_eq!(watcher.recv().unwrap().sequence, 2);
     }
 
     #[test]

@@ -51,59 +51,63 @@ impl Consumer {
         self.connection.is_closed()
     }
 
-    /// Returns the next record in place, or none at the end of the stream. Waits for a record.
+    /// Returns the next record in place, or none at the end of the stream. Waits for a record. The record is released when it is
+    /// dropped.
     #[inline]
-    pub fn peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
-        self.peek_within(Wait::Forever)
+    pub fn recv(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        self.recv_within(Wait::Forever)
     }
 
-    /// As [`peek`](Self::peek), but fails with [`RecvError::Empty`] instead of waiting.
+    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
     #[inline]
-    pub fn try_peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
-        self.peek_within(Wait::Never)
+    pub fn try_recv(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        self.recv_within(Wait::Never)
     }
 
-    /// As [`peek`](Self::peek), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn peek_timeout(&mut self, timeout: Duration) -> Result<Option<Record<'_>>, RecvError> {
-        self.peek_within(Wait::For(timeout))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Record<'_>>, RecvError> {
+        self.recv_within(Wait::For(timeout))
     }
 
     /// Copies the next record to `into` and returns its length, or none at the end of the stream. Waits for a record. A record
     /// longer than `into` is not received and stays the next one.
     #[inline]
-    pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
-        self.recv_within(into, Wait::Forever)
+    pub fn recv_into(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        self.recv_into_within(into, Wait::Forever)
     }
 
-    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
+    /// As [`recv_into`](Self::recv_into), but fails with [`RecvError::Empty`] instead of waiting.
     #[inline]
-    pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
-        self.recv_within(into, Wait::Never)
+    pub fn try_recv_into(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        self.recv_into_within(into, Wait::Never)
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn recv_timeout(
+    /// As [`recv_into`](Self::recv_into), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_into_timeout(
         &mut self,
         into: &mut [u8],
         timeout: Duration,
     ) -> Result<Option<usize>, RecvError> {
-        self.recv_within(into, Wait::For(timeout))
+        self.recv_into_within(into, Wait::For(timeout))
     }
 
     /// Returns all available records as a batch, or none at the end of the stream. Waits for the first one. A batch is cheaper than
     /// single records, because it is released as a whole.
-    pub fn batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
-        self.batch_within(Wait::Forever)
+    pub fn recv_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.recv_batch_within(Wait::Forever)
     }
 
-    /// As [`batch`](Self::batch), but fails with [`RecvError::Empty`] instead of waiting.
-    pub fn try_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
-        self.batch_within(Wait::Never)
+    /// As [`recv_batch`](Self::recv_batch), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_recv_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.recv_batch_within(Wait::Never)
     }
 
-    /// As [`batch`](Self::batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
-    pub fn batch_timeout(&mut self, timeout: Duration) -> Result<Option<ReadBatch<'_>>, RecvError> {
-        self.batch_within(Wait::For(timeout))
+    /// As [`recv_batch`](Self::recv_batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
+    pub fn recv_batch_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.recv_batch_within(Wait::For(timeout))
     }
 
     /// Prepares to wait until the [descriptor](AsFd) is readable, for example together with others. Returns false if a record or
@@ -151,7 +155,7 @@ impl Consumer {
         self.connection.abort();
     }
 
-    fn peek_within(&mut self, wait: Wait) -> Result<Option<Record<'_>>, RecvError> {
+    fn recv_within(&mut self, wait: Wait) -> Result<Option<Record<'_>>, RecvError> {
         Ok(self.find(wait)?.map(|len| self.record(len)))
     }
 
@@ -166,7 +170,11 @@ impl Consumer {
     }
 
     #[inline]
-    fn recv_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Option<usize>, RecvError> {
+    fn recv_into_within(
+        &mut self,
+        into: &mut [u8],
+        wait: Wait,
+    ) -> Result<Option<usize>, RecvError> {
         match self.find(wait)? {
             Some(len) => Ok(Some(self.take(len, into)?)),
             None => Ok(None),
@@ -182,7 +190,7 @@ impl Consumer {
         Ok(copied)
     }
 
-    fn batch_within(&mut self, wait: Wait) -> Result<Option<ReadBatch<'_>>, RecvError> {
+    fn recv_batch_within(&mut self, wait: Wait) -> Result<Option<ReadBatch<'_>>, RecvError> {
         Ok(self.find(wait)?.map(|_| ReadBatch { consumer: self }))
     }
 
@@ -259,9 +267,9 @@ impl fmt::Debug for Consumer {
     }
 }
 
-/// A record in place, not released yet. Dropped without a release, it stays the next record.
+/// A record in place. Dropping it releases it, so that the producer can reuse its room.
 #[derive(Debug)]
-#[must_use = "a record that is not released is the next one again"]
+#[must_use = "a record that is dropped is received"]
 pub struct Record<'a> {
     consumer: &'a mut Consumer,
     bytes: Bytes<'a>,
@@ -269,9 +277,16 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Releases the record, so that the producer can reuse its room.
+    /// Leaves the record in the ring: it is the next one again. For a receiver that could not process it; if it then drops the consumer,
+    /// the producer learns that the record was not received.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Record<'_> {
     #[inline]
-    pub fn release(self) {
+    fn drop(&mut self) {
         self.consumer.core.advance(self.len);
         self.consumer.release();
     }
@@ -287,7 +302,7 @@ impl<'a> Deref for Record<'a> {
 
 /// Available records, received one after the other. Dropping the batch releases those that were received.
 #[derive(Debug)]
-#[must_use = "a batch of which nothing is taken changes nothing"]
+#[must_use = "a batch of which nothing is received changes nothing"]
 pub struct ReadBatch<'a> {
     pub(super) consumer: &'a mut Consumer,
 }
@@ -295,7 +310,7 @@ pub struct ReadBatch<'a> {
 impl ReadBatch<'_> {
     /// Receives the next record in place; none if no further record is available yet.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Bytes<'_>>, RecvError> {
+    pub fn recv(&mut self) -> Result<Option<Bytes<'_>>, RecvError> {
         let Some(len) = self.consumer.core.peek_more()? else {
             return Ok(None);
         };
@@ -307,7 +322,7 @@ impl ReadBatch<'_> {
     /// Copies the next record to `into` and returns its length; none if no further record is available yet. A record longer than
     /// `into` is not received and stays the next one.
     #[inline]
-    pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+    pub fn recv_into(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
         let Some(len) = self.consumer.core.peek_more()? else {
             return Ok(None);
         };

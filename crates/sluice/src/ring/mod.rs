@@ -13,9 +13,8 @@
 //!
 //! ```no_run
 //! let mut consumer = sluice::Ring::named("prices").create(true).consumer()?;
-//! while let Some(record) = consumer.peek()? {
-//!     println!("{:?}", record.to_vec());
-//!     record.release();
+//! while let Some(record) = consumer.recv()? {
+//!     println!("{:?}", record.to_vec()); // released when it is dropped
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -57,19 +56,18 @@
 //!
 //! let socket = Socket::connect("/run/user/1000/prices")?;
 //! let mut consumer = Options::new().consumer(socket)?;
-//! while let Some(record) = consumer.peek()? {
+//! while let Some(record) = consumer.recv()? {
 //!     let number: Option<[u8; 4]> = record.read_at(0); // in place
 //!     println!("{number:?} in {:?}", record.to_vec());
-//!     record.release();
 //! }
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
 //! | | sends | receives |
 //! |---|---|---|
-//! | copying | [`send`](Producer::send) | [`recv`](Consumer::recv) |
-//! | in place | [`reserve`](Producer::reserve) | [`peek`](Consumer::peek) |
-//! | several at once | [`batch`](Producer::batch) | [`batch`](Consumer::batch) |
+//! | copying | [`send`](Producer::send) | [`recv_into`](Consumer::recv_into) |
+//! | in place | [`reserve`](Producer::reserve) | [`recv`](Consumer::recv) |
+//! | several at once | [`send_batch`](Producer::send_batch) | [`recv_batch`](Consumer::recv_batch) |
 //!
 //! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
 //! to 100 µs by default, then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with

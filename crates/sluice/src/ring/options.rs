@@ -70,9 +70,8 @@ impl SideOptions {
 /// });
 /// let mut consumer = Options::new().consumer(here)?;
 /// let mut greeting = Vec::new();
-/// while let Some(record) = consumer.peek()? {
+/// while let Some(record) = consumer.recv()? {
 ///     greeting = record.to_vec();
-///     record.release();
 /// }
 /// assert_eq!(greeting, b"hello");
 /// sender.join().expect("the sender panicked")?;

@@ -138,7 +138,7 @@ impl Producer {
     }
 
     /// Starts a batch of records, which become visible to the consumer together. A batch is cheaper than single records.
-    pub fn batch(&mut self) -> WriteBatch<'_> {
+    pub fn send_batch(&mut self) -> WriteBatch<'_> {
         WriteBatch { producer: self }
     }
 

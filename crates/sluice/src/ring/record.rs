@@ -18,9 +18,8 @@ use super::atomic_copy::copy_out;
 ///
 /// ```compile_fail,E0505
 /// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
-/// let record = consumer.peek()?.expect("the end");
+/// let record = consumer.recv()?.expect("the end");
 /// let bytes: &sluice::ring::Bytes = &record;
-/// record.release();
 /// println!("{}", bytes.len());
 /// # Ok(())
 /// # }
@@ -28,7 +27,7 @@ use super::atomic_copy::copy_out;
 ///
 /// ```compile_fail,E0507
 /// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
-/// let record = consumer.peek()?.expect("the end");
+/// let record = consumer.recv()?.expect("the end");
 /// let bytes = *record;
 /// # Ok(())
 /// # }

@@ -128,8 +128,8 @@ impl AsyncProducer {
         self.producer.try_reserve(len)
     }
 
-    /// As [`Producer::batch`].
-    pub fn batch(&mut self) -> AsyncWriteBatch<'_> {
+    /// As [`Producer::send_batch`].
+    pub fn send_batch(&mut self) -> AsyncWriteBatch<'_> {
         AsyncWriteBatch { producer: self }
     }
 
@@ -268,47 +268,47 @@ impl AsyncConsumer {
 
     /// Copies the next record to `into` and returns its length, or none at the end of the stream. A record longer than `into` is
     /// not received and stays the next one.
-    pub async fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+    pub async fn recv_into(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
         let found = self.find().await?;
         found.map(|len| self.consumer.take(len, into)).transpose()
     }
 
-    /// As [`Consumer::try_recv`].
-    pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
-        self.consumer.try_recv(into)
+    /// As [`Consumer::try_recv_into`].
+    pub fn try_recv_into(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        self.consumer.try_recv_into(into)
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn recv_timeout(
+    /// As [`recv_into`](Self::recv_into), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_into_timeout(
         &mut self,
         into: &mut [u8],
         time: Duration,
     ) -> Result<Option<usize>, RecvError> {
-        let received = timeout(time, self.recv(into)).await;
+        let received = timeout(time, self.recv_into(into)).await;
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 
-    /// As [`Consumer::peek`].
-    pub async fn peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+    /// As [`Consumer::recv`].
+    pub async fn recv(&mut self) -> Result<Option<Record<'_>>, RecvError> {
         let found = self.find().await?;
         Ok(found.map(|len| self.consumer.record(len)))
     }
 
-    /// As [`Consumer::try_peek`].
-    pub fn try_peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
-        self.consumer.try_peek()
+    /// As [`Consumer::try_recv`].
+    pub fn try_recv(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        self.consumer.try_recv()
     }
 
-    /// As [`Consumer::batch`].
-    pub async fn batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+    /// As [`Consumer::recv_batch`].
+    pub async fn recv_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
         let found = self.find().await?;
         let consumer = &mut self.consumer;
         Ok(found.map(|_| ReadBatch { consumer }))
     }
 
-    /// As [`Consumer::try_batch`].
-    pub fn try_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
-        self.consumer.try_batch()
+    /// As [`Consumer::try_recv_batch`].
+    pub fn try_recv_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.consumer.try_recv_batch()
     }
 
     /// As [`Consumer::is_closed`].
@@ -354,14 +354,7 @@ impl Stream for AsyncConsumer {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let found = ready!(self.poll_find(cx));
-        let record = found.map(|found| {
-            found.map(|len| {
-                let record = self.consumer.record(len);
-                let bytes = record.to_vec();
-                record.release();
-                bytes
-            })
-        });
+        let record = found.map(|found| found.map(|len| self.consumer.record(len).to_vec()));
         Poll::Ready(record.transpose())
     }
 }

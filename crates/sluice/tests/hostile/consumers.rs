@@ -37,7 +37,7 @@ fn an_invalid_position_is_reported() {
         assert_error(producer.send_timeout(&[0; 500], SHORT), is);
         assert_error(producer.reserve(500).map(drop), is);
         assert_error(producer.pending(), is);
-        let mut batch = producer.batch();
+        let mut batch = producer.send_batch();
         assert_error(batch.send(&[0; 500]), is);
     }
 }
@@ -68,7 +68,7 @@ fn a_position_beyond_the_published_one_is_a_violation() {
     };
     assert_error(producer.pending(), is);
     assert_error(producer.try_send(&[0; 8]), is);
-    assert_error(producer.batch().reserve(8).map(drop), is);
+    assert_error(producer.send_batch().reserve(8).map(drop), is);
     malicious.memory.word(CLOSED).store(1, Ordering::Release);
     assert_error(producer.send(&[0; 8]), is);
 }

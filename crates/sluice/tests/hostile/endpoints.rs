@@ -71,11 +71,11 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn a_hidden_end_of_the_producer_is_a_violation_in_every_call() {
     let calls: [ConsumerCall; 5] = [
-        |consumer| consumer.recv(&mut [0; 8]).map(drop),
-        |consumer| consumer.recv_timeout(&mut [0; 8], LONG).map(drop),
-        |consumer| consumer.peek().map(drop),
-        |consumer| consumer.batch().map(drop),
-        |consumer| consumer.batch_timeout(LONG).map(drop),
+        |consumer| consumer.recv_into(&mut [0; 8]).map(drop),
+        |consumer| consumer.recv_into_timeout(&mut [0; 8], LONG).map(drop),
+        |consumer| consumer.recv().map(drop),
+        |consumer| consumer.recv_batch().map(drop),
+        |consumer| consumer.recv_batch_timeout(LONG).map(drop),
     ];
     for call in calls {
         let (malicious, consumer) = hiding_producer();
@@ -101,7 +101,7 @@ fn a_hidden_end_of_the_consumer_is_a_violation_in_every_call() {
         |producer| producer.send(&[0; 500]),
         |producer| producer.send_timeout(&[0; 500], LONG),
         |producer| producer.reserve(500).map(drop),
-        |producer| producer.batch().send(&[0; 500]),
+        |producer| producer.send_batch().send(&[0; 500]),
         |producer| producer.flush_timeout(LONG),
     ];
     for call in calls {
@@ -130,8 +130,11 @@ fn records_before_a_hidden_end_are_received() {
     let (malicious, mut consumer) = hiding_producer();
     malicious.send(0, b"last");
     let mut buffer = [0; 8];
-    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(4));
-    assert_error(consumer.recv(&mut buffer), is_hidden_end_of_producer);
+    assert_eq!(
+        consumer.recv_into(&mut buffer).expect("not received"),
+        Some(4)
+    );
+    assert_error(consumer.recv_into(&mut buffer), is_hidden_end_of_producer);
 }
 
 /// Waits until the descriptor is readable.
@@ -148,7 +151,7 @@ fn a_hidden_end_is_a_violation_after_a_poll() {
     assert!(consumer.prepare_wait().expect("failed"));
     assert!(wait_readable(&consumer).contains(PollFlags::RDHUP));
     consumer.finish_wait();
-    assert_error(consumer.try_recv(&mut []), is_hidden_end_of_producer);
+    assert_error(consumer.try_recv_into(&mut []), is_hidden_end_of_producer);
 
     let (_malicious, mut producer, _) = hiding_consumer();
     assert!(producer.prepare_wait(500).expect("failed"));
@@ -163,7 +166,7 @@ fn a_hidden_end_is_a_violation_in_a_runtime() {
         run(async {
             let (_malicious, consumer) = hiding_producer();
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
-            assert_error(consumer.recv(&mut []).await, is_hidden_end_of_producer);
+            assert_error(consumer.recv_into(&mut []).await, is_hidden_end_of_producer);
 
             let (_malicious, producer, _) = hiding_consumer();
             let mut producer = AsyncProducer::new(producer).expect("no runtime");
@@ -177,7 +180,7 @@ fn a_hidden_end_is_a_violation_in_a_runtime() {
 fn an_end_that_is_hidden_during_a_sleep_is_an_end_or_a_violation() {
     for _ in 0..20 {
         let (malicious, mut consumer) = malicious_producer_with(&small().spin(Duration::ZERO));
-        let receiver = thread::spawn(move || consumer.recv_timeout(&mut [], LONG));
+        let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [], LONG));
         thread::sleep(SHORT / 10);
         malicious.carrier.detach().expect("not detached");
         malicious.memory.word(CLOSED).store(0, Ordering::Release);
@@ -197,7 +200,7 @@ fn a_destruction_cannot_be_hidden() {
         let options = small().spin(spin);
         let consumer = options.named(&name).consumer();
         let mut consumer = consumer.expect("not opened");
-        let receiver = thread::spawn(move || consumer.recv_timeout(&mut [], LONG));
+        let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [], LONG));
         thread::sleep(SHORT);
         destroy(&name);
         malicious.memory.word(CLOSED).store(0, Ordering::Release);
@@ -235,7 +238,7 @@ fn a_destruction_cannot_be_hidden_in_a_runtime() {
                 destroy(&name);
                 malicious.memory.word(CLOSED).store(0, Ordering::Release);
             };
-            let (got, ()) = tokio::join!(consumer.recv(&mut []), destroying);
+            let (got, ()) = tokio::join!(consumer.recv_into(&mut []), destroying);
             assert_error(got, |error| matches!(error, RecvError::Destroyed));
         });
     });
@@ -247,19 +250,22 @@ fn a_stored_end_of_the_module_is_an_end_until_it_is_removed() {
     let closed = malicious.memory.word(CLOSED);
     let mut buffer = [0; 8];
     closed.store(2, Ordering::Release);
-    assert_error(consumer.recv(&mut buffer), |error| {
+    assert_error(consumer.recv_into(&mut buffer), |error| {
         matches!(error, RecvError::PeerDied)
     });
     closed.store(3, Ordering::Release);
-    assert_error(consumer.recv(&mut buffer), |error| {
+    assert_error(consumer.recv_into(&mut buffer), |error| {
         matches!(error, RecvError::Destroyed)
     });
     closed.store(0, Ordering::Release);
-    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
+    assert_error(consumer.recv_into_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
     malicious.send(0, b"record");
-    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(6));
+    assert_eq!(
+        consumer.recv_into(&mut buffer).expect("not received"),
+        Some(6)
+    );
 
     let (malicious, mut producer) = malicious_consumer();
     let closed = malicious.memory.word(CLOSED);
@@ -288,7 +294,7 @@ fn a_wake_up_that_is_taken_back_is_a_timeout_or_a_violation() {
         };
         run_against(attack, || {
             for _ in 0..10 {
-                match consumer.recv_timeout(&mut [], SHORT / 10) {
+                match consumer.recv_into_timeout(&mut [], SHORT / 10) {
                     Err(RecvError::TimedOut(_)) => {}
                     other => {
                         assert_error(other, is_hidden_end_of_producer);
@@ -317,7 +323,7 @@ fn wake_ack_and_features_of_the_peer_have_no_effect() {
             for number in 0..RECORDS {
                 next = malicious.send(next, &[number; 8]);
                 let mut buffer = [0; 8];
-                let got = consumer.recv_timeout(&mut buffer, LONG);
+                let got = consumer.recv_into_timeout(&mut buffer, LONG);
                 assert_eq!(got.expect("not received"), Some(8));
                 assert_eq!(buffer, [number; 8]);
             }
@@ -372,7 +378,7 @@ fn endless_wake_ups_do_not_extend_a_timeout() {
         run_against(attack, || {
             for _ in 0..5 {
                 let began = Instant::now();
-                assert_error(consumer.recv_timeout(&mut [], SHORT), |error| {
+                assert_error(consumer.recv_into_timeout(&mut [], SHORT), |error| {
                     matches!(error, RecvError::TimedOut(_))
                 });
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
@@ -394,7 +400,7 @@ fn endless_wake_ups_do_not_starve_the_timers_of_a_runtime() {
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
             for _ in 0..5 {
                 let began = Instant::now();
-                let result = tokio::time::timeout(SHORT, consumer.recv(&mut [])).await;
+                let result = tokio::time::timeout(SHORT, consumer.recv_into(&mut [])).await;
                 assert!(result.is_err(), "{result:?}");
                 let elapsed = began.elapsed();
                 assert!(elapsed < LONG / 2, "{elapsed:?} instead of {SHORT:?}");

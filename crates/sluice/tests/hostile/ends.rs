@@ -19,7 +19,7 @@ use super::support::{
 fn the_death_of_a_peer_that_has_done_nothing_is_reported() {
     let (malicious, mut consumer) = malicious_producer();
     drop(malicious);
-    assert_error(consumer.recv_timeout(&mut [0; 8], LONG), |error| {
+    assert_error(consumer.recv_into_timeout(&mut [0; 8], LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
     let (malicious, mut producer) = malicious_consumer();
@@ -44,12 +44,12 @@ fn published_records_survive_peer_death() {
     let mut buffer = [0; 16];
     assert_eq!(
         consumer
-            .recv_timeout(&mut buffer, LONG)
+            .recv_into_timeout(&mut buffer, LONG)
             .expect("not received"),
         Some(5)
     );
     for _ in 0..2 {
-        assert_error(consumer.recv_timeout(&mut buffer, LONG), |error| {
+        assert_error(consumer.recv_into_timeout(&mut buffer, LONG), |error| {
             matches!(error, RecvError::PeerDied)
         });
     }
@@ -62,16 +62,19 @@ fn writes_after_closing_affect_only_that_ring() {
     let mut buffer = [0; 8];
     for value in CLOSES {
         closed.store(value, Ordering::Release);
-        assert_eq!(consumer.recv(&mut buffer).expect("not received"), None);
+        assert_eq!(consumer.recv_into(&mut buffer).expect("not received"), None);
     }
     malicious.send(0, b"more");
-    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(4));
-    assert_eq!(consumer.recv(&mut buffer).expect("not received"), None);
+    assert_eq!(
+        consumer.recv_into(&mut buffer).expect("not received"),
+        Some(4)
+    );
+    assert_eq!(consumer.recv_into(&mut buffer).expect("not received"), None);
     closed.store(0, Ordering::Release);
-    assert_error(consumer.try_recv(&mut buffer), |error| {
+    assert_error(consumer.try_recv_into(&mut buffer), |error| {
         matches!(error, RecvError::Empty)
     });
-    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
+    assert_error(consumer.recv_into_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
 
@@ -91,7 +94,7 @@ fn a_blocked_consumer_learns_of_peer_death_without_a_wake_up() {
     let (started_sender, started) = mpsc::channel();
     let blocked = thread::spawn(move || {
         started_sender.send(()).expect("no receiver");
-        consumer.recv_timeout(&mut [0; 8], LONG)
+        consumer.recv_into_timeout(&mut [0; 8], LONG)
     });
     started.recv().expect("panicked");
     thread::sleep(SHORT);

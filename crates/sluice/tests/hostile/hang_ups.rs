@@ -71,7 +71,7 @@ fn a_hang_up_at_any_point_of_the_handshake_is_reported() {
 fn a_shutdown_of_the_socket_counts_as_peer_death() {
     let (malicious, mut consumer) = malicious_producer();
     malicious.carrier.peer.shutdown();
-    assert_error(consumer.recv_timeout(&mut [0; 8], LONG), |error| {
+    assert_error(consumer.recv_into_timeout(&mut [0; 8], LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
 }

@@ -61,14 +61,15 @@ fn a_changing_length_is_either_valid_or_a_violation() {
         };
         run_against(attack, || {
             loop {
-                match consumer.try_peek() {
-                    // Not released, so that the next call reads the same record.
+                match consumer.try_recv() {
                     Ok(Some(record)) => {
                         let length = record.len();
                         assert!(lengths[..4].contains(&(length as u32)), "{length}");
                         assert_eq!(record.copy_to(0, &mut buffer), length);
                         assert_eq!(record.to_vec().len(), length);
                         valid.insert(length);
+                        // The next call reads the same record.
+                        record.keep();
                     }
                     Err(RecvError::ProtocolViolation(ProtocolViolation::Length {
                         len, ..
@@ -102,9 +103,10 @@ fn a_changing_state_is_a_record_none_or_a_violation() {
         };
         run_against(attack, || {
             loop {
-                match consumer.try_peek() {
+                match consumer.try_recv() {
                     Ok(Some(record)) => {
                         assert_eq!(record.len(), 8);
+                        record.keep();
                         seen[0] += 1;
                     }
                     Err(RecvError::Empty) => seen[1] += 1,
@@ -138,13 +140,14 @@ fn a_copy_contains_only_bytes_of_the_record() {
     run_against(attack, || {
         let began = Instant::now();
         while continues(began, torn > 0) {
-            let record = consumer.try_peek().expect("failed").expect("end of stream");
+            let record = consumer.try_recv().expect("failed").expect("end of stream");
             let mut buffer = [0xdd; LENGTH + 64];
             assert_eq!(record.copy_to(0, &mut buffer), LENGTH);
             let (copy, rest) = buffer.split_at(LENGTH);
             assert!(copy.iter().all(|byte| [0xaa, 0xbb, 0xcc].contains(byte)));
             assert!(rest.iter().all(|&byte| byte == 0xdd));
             torn += u64::from(copy.iter().any(|&byte| byte != copy[0]));
+            record.keep();
         }
     });
     assert!(torn > 0, "no record changed while it was copied");
@@ -168,7 +171,7 @@ fn all_memory_of_the_producer_changes_continuously() {
             let mut buffer = vec![0; CAPACITY];
             for _ in 0..1000 {
                 assert!(consumer.pending() <= CAPACITY as u64);
-                let got = consumer.recv_timeout(&mut buffer, Duration::from_micros(200));
+                let got = consumer.recv_into_timeout(&mut buffer, Duration::from_micros(200));
                 outcomes.insert(match got {
                     Ok(Some(length)) => {
                         assert!(length <= max_record_len(CAPACITY) as usize);
@@ -252,7 +255,7 @@ fn expect_timeouts(memory: &Memory, mut call: impl FnMut()) {
 fn a_changing_wake_seq_does_not_extend_a_timeout() {
     let (malicious, mut consumer) = malicious_producer();
     expect_timeouts(&malicious.memory, || {
-        let received = consumer.recv_timeout(&mut [0; 8], SHORT);
+        let received = consumer.recv_into_timeout(&mut [0; 8], SHORT);
         assert!(
             matches!(received, Err(RecvError::TimedOut(_))),
             "{received:?}"

@@ -21,7 +21,10 @@ fn a_malicious_peer_cannot_resize_its_file() {
     }
     let more = fallocate(&malicious.carrier.file, FallocateFlags::empty(), 0, 1 << 20);
     assert_eq!(more, Err(Errno::PERM));
-    assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(6));
+    assert_eq!(
+        consumer.recv_into(&mut [0; 8]).expect("not received"),
+        Some(6)
+    );
 }
 
 #[test]
@@ -38,7 +41,10 @@ fn a_malicious_peer_cannot_punch_holes_into_its_file() {
     // SAFETY: the bytes that it would remove are only accessed as atomics.
     let removed = unsafe { madvise(page.cast::<c_void>(), CAPACITY, Advice::LinuxRemove) };
     assert!(removed.is_err(), "{removed:?}");
-    assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(6));
+    assert_eq!(
+        consumer.recv_into(&mut [0; 8]).expect("not received"),
+        Some(6)
+    );
 }
 
 #[test]
@@ -60,12 +66,15 @@ fn unmapping_and_closing_its_file_leaves_the_ring_usable() {
     drop(memory);
     drop(file);
     let mut buffer = [0; 8];
-    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(6));
-    assert_error(consumer.try_recv(&mut buffer), |error| {
+    assert_eq!(
+        consumer.recv_into(&mut buffer).expect("not received"),
+        Some(6)
+    );
+    assert_error(consumer.try_recv_into(&mut buffer), |error| {
         matches!(error, RecvError::Empty)
     });
     drop(peer);
-    assert_error(consumer.recv_timeout(&mut buffer, LONG), |error| {
+    assert_error(consumer.recv_into_timeout(&mut buffer, LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
 

@@ -78,13 +78,16 @@ fn a_flooded_socket_does_not_disturb_the_ring() {
     let (malicious, mut consumer) = malicious_producer();
     assert!(fill(&malicious.carrier.peer, &[0], None) > 1);
     let mut buffer = [0; 8];
-    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
+    assert_error(consumer.recv_into_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
     malicious.send(0, b"record");
-    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(6));
+    assert_eq!(
+        consumer.recv_into(&mut buffer).expect("not received"),
+        Some(6)
+    );
     drop(malicious);
-    assert_error(consumer.recv_timeout(&mut buffer, LONG), |error| {
+    assert_error(consumer.recv_into_timeout(&mut buffer, LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
 }
@@ -120,7 +123,7 @@ fn files_sent_with_wake_ups_are_never_open_here() {
     let file = named_memfd("sluice-blocking-flood");
     assert!(fill(&malicious.carrier.peer, &[0], Some(&file)) > 1);
     let mut buffer = [0; 8];
-    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
+    assert_error(consumer.recv_into_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
     assert_eq!(
@@ -140,11 +143,11 @@ fn files_sent_with_wake_ups_are_never_open_in_a_runtime() {
         let mut buffer = [0; 8];
         for _ in 0..20 {
             assert!(fill(&malicious.carrier.peer, &[0], Some(&file)) > 0);
-            let result = tokio::time::timeout(SHORT / 10, consumer.recv(&mut buffer)).await;
+            let result = tokio::time::timeout(SHORT / 10, consumer.recv_into(&mut buffer)).await;
             assert!(result.is_err(), "{result:?}");
             next = malicious.send(next, b"record");
             assert_eq!(
-                consumer.recv(&mut buffer).await.expect("not received"),
+                consumer.recv_into(&mut buffer).await.expect("not received"),
                 Some(6)
             );
             assert_eq!(
@@ -192,7 +195,7 @@ fn a_flood_does_not_starve_the_timers_of_a_runtime() {
                 let mut buffer = [0; 8];
                 for _ in 0..10 {
                     let began = Instant::now();
-                    let result = tokio::time::timeout(SHORT, consumer.recv(&mut buffer)).await;
+                    let result = tokio::time::timeout(SHORT, consumer.recv_into(&mut buffer)).await;
                     assert!(result.is_err(), "{result:?}");
                     let elapsed = began.elapsed();
                     assert!(
@@ -218,12 +221,12 @@ fn unread_messages_hide_neither_records_nor_peer_death() {
             fill(&malicious.carrier.peer, &[0], None);
             malicious.send(0, b"record");
             assert_eq!(
-                consumer.recv(&mut buffer).await.expect("not received"),
+                consumer.recv_into(&mut buffer).await.expect("not received"),
                 Some(6)
             );
             fill(&malicious.carrier.peer, &[0], None);
             drop(malicious);
-            let died = consumer.recv(&mut buffer).await;
+            let died = consumer.recv_into(&mut buffer).await;
             assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
         });
     });
@@ -236,11 +239,11 @@ fn an_empty_message_is_not_a_hang_up() {
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
         let mut buffer = [0; 8];
         malicious.carrier.peer.send(&[], &[]).expect("not sent");
-        let result = tokio::time::timeout(SHORT, consumer.recv(&mut buffer)).await;
+        let result = tokio::time::timeout(SHORT, consumer.recv_into(&mut buffer)).await;
         assert!(result.is_err(), "{result:?}");
         malicious.send(0, b"record");
         assert_eq!(
-            consumer.recv(&mut buffer).await.expect("not received"),
+            consumer.recv_into(&mut buffer).await.expect("not received"),
             Some(6)
         );
     });

@@ -63,12 +63,12 @@ fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
         let mut room = vec![0; consumer.max_record_len()];
         for number in 0..FEW {
             let length = consumer
-                .recv_timeout(&mut room, LONG)
+                .recv_into_timeout(&mut room, LONG)
                 .expect("not received");
             let length = length.expect("it ended instead of dying");
             assert_eq!(room[..length], *content(number, consumer.max_record_len()));
         }
-        let error = consumer.recv_timeout(&mut room, LONG);
+        let error = consumer.recv_into_timeout(&mut room, LONG);
         assert!(matches!(error, Err(RecvError::PeerDied)), "{error:?}");
     }
 }
@@ -84,7 +84,7 @@ fn the_other_producer_learns_that_the_library_is_done() {
         let mut room = vec![0; consumer.max_record_len()];
         for _ in 0..MANY {
             consumer
-                .recv_timeout(&mut room, LONG)
+                .recv_into_timeout(&mut room, LONG)
                 .expect("not received");
         }
         drop(consumer);
@@ -127,7 +127,7 @@ fn dying_library_process() {
         let mut consumer = end.consumer(&small());
         let mut room = vec![0; consumer.max_record_len()];
         for _ in 0..FEW {
-            consumer.recv(&mut room).expect("not received");
+            consumer.recv_into(&mut room).expect("not received");
         }
         kill_ourselves();
     }

@@ -21,7 +21,7 @@ fn receive(consumer: &mut Consumer, records: usize) {
     let mut room = vec![0; longest];
     for number in 0..records {
         let length = consumer
-            .recv_timeout(&mut room, LONG)
+            .recv_into_timeout(&mut room, LONG)
             .expect("not received");
         let length = length.expect("it ended too early");
         assert!(
@@ -47,7 +47,7 @@ fn receives_from_the_other(wait: &str, options: &Options) {
     };
     let mut consumer = end.consumer(options);
     receive(&mut consumer, RECORDS);
-    let last = consumer.recv_timeout(&mut [], LONG).expect("no end");
+    let last = consumer.recv_into_timeout(&mut [], LONG).expect("no end");
     assert_eq!(last, None, "{wait}");
     assert_eq!(peer.end(), Some(format!("sent {RECORDS}")));
 }
@@ -108,7 +108,7 @@ fn the_library_sends_batches_to_the_other() {
     let mut producer = end.producer(&sleeping());
     let longest = producer.max_record_len();
     for first in (0..RECORDS).step_by(13) {
-        let mut batch = producer.batch();
+        let mut batch = producer.send_batch();
         for number in first..RECORDS.min(first + 13) {
             batch.send(content(number, longest)).expect("not sent");
         }
@@ -139,14 +139,14 @@ fn a_library_in_a_runtime_receives_from_the_other() {
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
             let mut room = vec![0; longest];
             for number in 0..RECORDS {
-                let length = consumer.recv(&mut room).await.expect("not received");
+                let length = consumer.recv_into(&mut room).await.expect("not received");
                 let length = length.expect("it ended too early");
                 assert!(
                     room[..length] == *content(number, longest),
                     "record {number}"
                 );
             }
-            assert_eq!(consumer.recv(&mut room).await.expect("no end"), None);
+            assert_eq!(consumer.recv_into(&mut room).await.expect("no end"), None);
         });
         assert_eq!(peer.end(), Some(format!("sent {RECORDS}")));
     }

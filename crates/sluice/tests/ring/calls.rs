@@ -17,8 +17,11 @@ fn an_abort_looks_like_a_death() {
         producer.send(b"before").expect("not sent");
         producer.abort();
         let mut room = [0; 8];
-        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(6));
-        let died = consumer.recv_timeout(&mut room, LONG);
+        assert_eq!(
+            consumer.recv_into(&mut room).expect("not received"),
+            Some(6)
+        );
+        let died = consumer.recv_into_timeout(&mut room, LONG);
         assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
 
         let (mut producer, consumer) = ring(&small().spin(spin));
@@ -45,25 +48,28 @@ fn is_closed_reports_a_close_and_a_death() {
     while !consumer.is_closed() {
         assert!(Instant::now() < until, "it never learns");
     }
-    let got = consumer.try_recv(&mut [0; 8]);
+    let got = consumer.try_recv_into(&mut [0; 8]);
     assert_eq!(got.expect("there is still a record"), Some(4));
 }
 
 #[test]
 fn a_batch_can_be_received_without_waiting() {
     let (mut producer, mut consumer) = ring(&small());
-    let none = consumer.try_batch().map(drop);
+    let none = consumer.try_recv_batch().map(drop);
     assert!(matches!(none, Err(RecvError::Empty)), "{none:?}");
-    let late = consumer.batch_timeout(SHORT).map(drop);
+    let late = consumer.recv_batch_timeout(SHORT).map(drop);
     assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
     producer.send(b"one").expect("not sent");
-    let mut batch = consumer.try_batch().expect("not there").expect("no end");
-    let bytes = batch.take().expect("broken").expect("not there").to_vec();
+    let mut batch = consumer
+        .try_recv_batch()
+        .expect("not there")
+        .expect("no end");
+    let bytes = batch.recv().expect("broken").expect("not there").to_vec();
     assert_eq!(bytes, b"one");
     drop(batch);
     drop(producer);
-    assert!(consumer.try_batch().expect("no end").is_none());
-    assert!(consumer.batch_timeout(LONG).expect("no end").is_none());
+    assert!(consumer.try_recv_batch().expect("no end").is_none());
+    assert!(consumer.recv_batch_timeout(LONG).expect("no end").is_none());
 }
 
 #[test]
@@ -71,11 +77,11 @@ fn values_are_read_in_place() {
     let (mut producer, mut consumer) = ring(&small());
     let record = [&7_u64.to_ne_bytes()[..], &9_u16.to_ne_bytes()].concat();
     producer.send(&record).expect("not sent");
-    let record = consumer.peek().expect("broken").expect("no end");
+    let record = consumer.recv().expect("broken").expect("no end");
     assert_eq!(record.read_at::<u64>(0), Some(7));
     assert_eq!(record.read_at::<u16>(8), Some(9));
     assert_eq!(record.read_at::<u32>(8), None);
-    record.release();
+    drop(record);
 }
 
 /// Waits until one of them has a record.
@@ -120,7 +126,7 @@ fn several_rings_are_waited_for_at_once() {
     while !consumers.is_empty() {
         consumers.retain_mut(|consumer| {
             loop {
-                match consumer.try_recv(&mut room) {
+                match consumer.try_recv_into(&mut room) {
                     Ok(Some(_)) => received += 1,
                     Ok(None) => return false,
                     Err(RecvError::Empty) => return true,
@@ -143,7 +149,7 @@ fn a_producer_can_wait_for_room_on_a_descriptor() {
     assert!(producer.prepare_wait(500).expect("no ring"));
     let taking = thread::spawn(move || {
         thread::sleep(SHORT);
-        consumer.recv(&mut [0; 500]).map(|_| consumer)
+        consumer.recv_into(&mut [0; 500]).map(|_| consumer)
     });
     let limit = Timespec::try_from(LONG).expect("too long");
     let woken = poll(&mut [PollFd::new(&producer, PollFlags::IN)], Some(&limit));

@@ -43,10 +43,13 @@ fn records_wait_in_a_persistent_channel_for_the_consumer() {
     let mut consumer = existing.consumer().expect("no ring");
     let mut room = [0; 3];
     for record in [b"one", b"two"] {
-        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(3));
+        assert_eq!(
+            consumer.recv_into(&mut room).expect("not received"),
+            Some(3)
+        );
         assert_eq!(&room, record);
     }
-    assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+    assert_eq!(consumer.recv_into(&mut room).expect("no end"), None);
     ring.unlink().expect("not unlinked");
 }
 
@@ -68,7 +71,7 @@ fn either_side_may_come_first_and_sleep() {
             Role::Consumer => {
                 let mut consumer = ring.consumer().expect("no ring");
                 for _ in 0..20 {
-                    let got = consumer.recv_timeout(&mut [0; 500], LONG);
+                    let got = consumer.recv_into_timeout(&mut [0; 500], LONG);
                     assert_eq!(got.expect("not received"), Some(500));
                 }
             }
@@ -86,13 +89,17 @@ fn a_killed_producer_leaves_its_records() {
     let (producer, consumer) = carrier::ends();
     let mut child = idle_peer("producer", producer);
     let mut consumer = carrier::consumer(&small(), consumer).expect("no ring");
-    assert!(consumer.peek_timeout(LONG).expect("no record").is_some());
+    let first = consumer.recv_timeout(LONG).expect("no record");
+    first.expect("no end").keep();
     child.kill().expect("not killed");
     child.wait().expect("not waited for");
     assert!(consumer.is_closed());
     let mut room = [0; 8];
-    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(6));
-    let died = consumer.recv_timeout(&mut room, LONG);
+    assert_eq!(
+        consumer.recv_into(&mut room).expect("not received"),
+        Some(6)
+    );
+    let died = consumer.recv_into_timeout(&mut room, LONG);
     assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
 }
 
@@ -100,7 +107,7 @@ fn a_killed_producer_leaves_its_records() {
 fn a_destruction_ends_both_sides_wherever_they_wait() {
     for spin in [Duration::ZERO, Duration::MAX] {
         let (ring, mut producer, mut consumer) = named_ring(spin);
-        let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
+        let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [0; 8], LONG));
         thread::sleep(SHORT);
         ring.destroy().expect("not destroyed");
         let got = receiver.join().expect("panicked");
@@ -121,7 +128,7 @@ fn a_destruction_ends_both_sides_wherever_they_wait() {
         // What was sent before is received.
         let mut received = 0;
         let end = loop {
-            match consumer.recv_timeout(&mut [0; 500], LONG) {
+            match consumer.recv_into_timeout(&mut [0; 500], LONG) {
                 Ok(Some(_)) => received += 1,
                 other => break other,
             }
@@ -148,8 +155,8 @@ fn a_destruction_ends_both_sides_in_a_runtime() {
         };
         let (sent, ()) = tokio::join!(producer.send(&[0; 500]), destroying);
         assert!(matches!(sent, Err(SendError::Destroyed)), "{sent:?}");
-        while consumer.try_recv(&mut [0; 500]).is_ok() {}
-        let got = consumer.recv(&mut []).await;
+        while consumer.try_recv_into(&mut [0; 500]).is_ok() {}
+        let got = consumer.recv_into(&mut []).await;
         assert!(matches!(got, Err(RecvError::Destroyed)), "{got:?}");
     });
 }
@@ -161,8 +168,12 @@ fn a_side_can_be_ended_through_another_descriptor() {
         let copy = producer.as_fd().try_clone_to_owned().expect("no copy");
         producer.send(b"last").expect("not sent");
         let receiver = thread::spawn(move || {
-            let first = consumer.recv_timeout(&mut [0; 8], LONG);
-            (first, consumer.recv_timeout(&mut [0; 8], LONG), consumer)
+            let first = consumer.recv_into_timeout(&mut [0; 8], LONG);
+            (
+                first,
+                consumer.recv_into_timeout(&mut [0; 8], LONG),
+                consumer,
+            )
         });
         thread::sleep(SHORT);
         Endpoint::from(copy).detach().expect("not detached");
@@ -187,14 +198,14 @@ fn a_side_that_was_ended_by_others_gets_an_error() {
     }
     consumer.finish_wait();
     // Each peer has ended, too, which is the first thing that a side finds.
-    assert_eq!(consumer.try_recv(&mut []).expect("no end"), None);
+    assert_eq!(consumer.try_recv_into(&mut []).expect("no end"), None);
     let sent = producer.send(b"late");
     assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
 
     let (_ring, _producer, mut consumer) = named_ring(Duration::ZERO);
     let copy = consumer.as_fd().try_clone_to_owned().expect("no copy");
     let receiver = thread::spawn(move || {
-        let slept = consumer.recv_timeout(&mut [], LONG);
+        let slept = consumer.recv_into_timeout(&mut [], LONG);
         (slept, consumer.prepare_wait())
     });
     thread::sleep(SHORT);
@@ -253,7 +264,10 @@ fn a_ring_is_reused_by_a_new_session() {
         producer.send(&[number; 100]).expect("not sent");
         producer.send(&[number; 100]).expect("not sent");
         let mut room = [0; 100];
-        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
+        assert_eq!(
+            consumer.recv_into(&mut room).expect("not received"),
+            Some(100)
+        );
         assert_eq!(room, [number; 100]);
     }
     ring.unlink().expect("not unlinked");

@@ -18,12 +18,18 @@ fn what_was_sent_before_the_end_is_received_before_the_end() {
     producer.send(b"two").expect("not sent");
     drop(producer);
     let mut room = [0; 3];
-    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(3));
-    assert_eq!(consumer.try_recv(&mut room).expect("not received"), Some(3));
+    assert_eq!(
+        consumer.recv_into(&mut room).expect("not received"),
+        Some(3)
+    );
+    assert_eq!(
+        consumer.try_recv_into(&mut room).expect("not received"),
+        Some(3)
+    );
     assert_eq!(&room, b"two");
     for _ in 0..2 {
-        assert_eq!(consumer.recv(&mut room).expect("no end"), None);
-        assert_eq!(consumer.try_recv(&mut room).expect("no end"), None);
+        assert_eq!(consumer.recv_into(&mut room).expect("no end"), None);
+        assert_eq!(consumer.try_recv_into(&mut room).expect("no end"), None);
     }
 }
 
@@ -31,7 +37,7 @@ fn what_was_sent_before_the_end_is_received_before_the_end() {
 fn the_end_wakes_a_waiting_receiver() {
     for spin in [Duration::ZERO, Duration::MAX] {
         let (producer, mut consumer) = ring(&small().spin(spin));
-        let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
+        let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [0; 8], LONG));
         thread::sleep(SHORT);
         drop(producer);
         let got = receiver.join().expect("panicked").expect("no end");
@@ -74,9 +80,9 @@ fn a_flush_waits_until_all_is_released() {
         assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
         let flushing = thread::spawn(move || (producer.flush(), producer));
         thread::sleep(4 * SHORT);
-        consumer.recv(&mut [0; 3]).expect("not received");
+        consumer.recv_into(&mut [0; 3]).expect("not received");
         assert!(!flushing.is_finished());
-        consumer.recv(&mut [0; 3]).expect("not received");
+        consumer.recv_into(&mut [0; 3]).expect("not received");
         let (flushed, mut producer) = flushing.join().expect("panicked");
         flushed.expect("not flushed");
         producer.send(b"never taken").expect("not sent");
@@ -118,7 +124,7 @@ pub fn idle_peer_process() {
         thread::sleep(Duration::MAX);
     } else {
         let mut consumer = carrier::consumer(&small(), end).expect("no ring");
-        consumer.recv(&mut [0; 8]).expect("not received");
+        consumer.recv_into(&mut [0; 8]).expect("not received");
         thread::sleep(Duration::MAX);
     }
 }
@@ -130,10 +136,10 @@ fn a_receiver_learns_at_once_that_the_sender_was_killed() {
         let mut child = idle_peer("producer", there);
         let mut consumer = carrier::consumer(&small().spin(spin), here).expect("no ring");
         let mut room = [0; 100];
-        let got = consumer.recv_timeout(&mut room, LONG);
+        let got = consumer.recv_into_timeout(&mut room, LONG);
         assert_eq!(got.expect("not received"), Some(6));
         let receiver = thread::spawn(move || {
-            let got = consumer.recv_timeout(&mut room, LONG);
+            let got = consumer.recv_into_timeout(&mut room, LONG);
             (got, Instant::now())
         });
         thread::sleep(SHORT);

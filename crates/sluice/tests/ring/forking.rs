@@ -23,18 +23,27 @@ fn a_drop_in_a_child_does_not_affect_the_parent() {
     });
     producer.send(b"after").expect("not sent");
     let mut room = [0; 8];
-    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(6));
-    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(5));
+    assert_eq!(
+        consumer.recv_into(&mut room).expect("not received"),
+        Some(6)
+    );
+    assert_eq!(
+        consumer.recv_into(&mut room).expect("not received"),
+        Some(5)
+    );
     drop(producer);
-    assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+    assert_eq!(consumer.recv_into(&mut room).expect("no end"), None);
 }
 
 #[test]
 fn a_child_cannot_wait_in_the_ring_of_its_parent() {
     let (mut producer, mut consumer) = ring(&small().spin(Duration::ZERO));
-    in_child(|| matches!(consumer.recv(&mut []), Err(RecvError::Forked)));
+    in_child(|| matches!(consumer.recv_into(&mut []), Err(RecvError::Forked)));
     producer.send(b"parent's").expect("not sent");
-    assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(8));
+    assert_eq!(
+        consumer.recv_into(&mut [0; 8]).expect("not received"),
+        Some(8)
+    );
 }
 
 #[test]
@@ -44,7 +53,7 @@ fn rings_of_a_child_detect_a_death() {
     in_child(|| {
         let (peer, mut consumer) = carrier::mortal_producer(&small());
         drop(peer);
-        let got = consumer.recv_timeout(&mut [0; 8], LONG);
+        let got = consumer.recv_into_timeout(&mut [0; 8], LONG);
         matches!(got, Err(RecvError::PeerDied))
     });
     in_child(|| {

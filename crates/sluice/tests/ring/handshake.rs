@@ -29,7 +29,7 @@ fn either_side_may_connect() {
                     }
                     false => {
                         let mut consumer = small().consumer(socket).expect("no ring");
-                        let got = consumer.recv_timeout(&mut [0; 5], LONG);
+                        let got = consumer.recv_into_timeout(&mut [0; 5], LONG);
                         assert_eq!(got.expect("not received"), Some(5));
                     }
                 }
@@ -42,7 +42,7 @@ fn either_side_may_connect() {
             match connects_to_send {
                 true => {
                     let mut consumer = small().consumer(socket).expect("no ring");
-                    let got = consumer.recv_timeout(&mut [0; 5], LONG);
+                    let got = consumer.recv_into_timeout(&mut [0; 5], LONG);
                     assert_eq!(got.expect("not received"), Some(5));
                 }
                 false => {
@@ -150,7 +150,10 @@ fn an_unsealed_ring_carries_the_same_records() {
     let mut room = [0; 100];
     for number in 0..1000 {
         producer.send(&pattern(number, 100)).expect("not sent");
-        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
+        assert_eq!(
+            consumer.recv_into(&mut room).expect("not received"),
+            Some(100)
+        );
         assert_eq!(room[..], pattern(number, 100));
     }
 }
@@ -202,7 +205,10 @@ fn huge_pages_are_used_or_their_lack_is_reported() {
         (Ok(mut producer), Ok(mut consumer)) => {
             assert_eq!(producer.capacity(), 2 << 20);
             producer.send(b"huge").expect("not sent");
-            assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
+            assert_eq!(
+                consumer.recv_into(&mut [0; 4]).expect("not received"),
+                Some(4)
+            );
         }
         (Err(SetupError::NoHugePages(_)), Err(SetupError::HandshakeAborted)) => {}
         (producer, consumer) => panic!("{producer:?} {consumer:?}"),
@@ -293,7 +299,7 @@ fn sides_are_accepted_and_set_up_in_a_runtime() {
         };
         let (mut producer, mut consumer) = tokio::join!(connecting, accepting);
         producer.send(b"hello").await.expect("not sent");
-        let got = consumer.recv(&mut [0; 8]).await;
+        let got = consumer.recv_into(&mut [0; 8]).await;
         assert_eq!(got.expect("not received"), Some(5));
     });
 }

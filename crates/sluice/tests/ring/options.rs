@@ -41,7 +41,10 @@ fn memory_can_be_bound_to_a_node() {
     let (producer, consumer) = set_up(&small().numa_node(0), &small().numa_node(0));
     producer.expect("no ring").send(b"near").expect("not sent");
     let mut consumer = consumer.expect("no ring");
-    assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
+    assert_eq!(
+        consumer.recv_into(&mut [0; 4]).expect("not received"),
+        Some(4)
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn records_of_every_length_arrive_as_they_were_sent() {
     let mut room = vec![0; consumer.max_record_len()];
     for length in 0..=producer.max_record_len() {
         producer.send(&pattern(length, length)).expect("not sent");
-        let got = consumer.recv(&mut room).expect("not received");
+        let got = consumer.recv_into(&mut room).expect("not received");
         assert_eq!(got, Some(length));
         assert_eq!(room[..length], pattern(length, length));
     }
@@ -31,14 +31,14 @@ fn records_stay_in_order_around_the_ring() {
         while let Err(error) = producer.try_send(&pattern(number, length)) {
             assert!(matches!(error, SendError::Full), "{error}");
             let got = consumer
-                .try_recv(&mut room)
+                .try_recv_into(&mut room)
                 .expect("nothing in a full ring");
             assert_eq!(got, Some(taken % 200));
             assert_eq!(room[..taken % 200], pattern(taken, taken % 200));
             taken += 1;
         }
     }
-    while let Ok(Some(length)) = consumer.try_recv(&mut room) {
+    while let Ok(Some(length)) = consumer.try_recv_into(&mut room) {
         assert_eq!(room[..length], pattern(taken, taken % 200));
         taken += 1;
     }
@@ -55,11 +55,11 @@ fn a_stream_arrives_in_order_whether_its_sides_spin_or_sleep() {
         });
         let mut room = [0; 256];
         for number in 0..RECORDS {
-            let got = consumer.recv(&mut room).expect("not received");
+            let got = consumer.recv_into(&mut room).expect("not received");
             assert_eq!(got, Some(number % 200));
             assert_eq!(room[..number % 200], pattern(number, number % 200));
         }
-        assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+        assert_eq!(consumer.recv_into(&mut room).expect("no end"), None);
         sender
             .join()
             .expect("the sender panicked")
@@ -75,10 +75,13 @@ fn a_record_that_looks_like_headers_is_none() {
     let mut room = [0; 100];
     for _ in 0..1000 {
         producer.send(&lure).expect("not sent");
-        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
+        assert_eq!(
+            consumer.recv_into(&mut room).expect("not received"),
+            Some(100)
+        );
         assert_eq!(room[..], lure);
         assert!(matches!(
-            consumer.try_recv(&mut room),
+            consumer.try_recv_into(&mut room),
             Err(RecvError::Empty)
         ));
     }
@@ -93,10 +96,10 @@ fn what_is_filled_in_place_and_cut_is_sent_cut() {
         let length = number % 501;
         room[..length].copy_from_slice(&pattern(number, length));
         room.commit_len(length);
-        let record = consumer.peek().expect("no record").expect("no end");
+        let record = consumer.recv().expect("no record").expect("no end");
         assert_eq!(record.to_vec(), pattern(number, length));
-        record.release();
-        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
+        drop(record);
+        assert!(matches!(consumer.try_recv(), Err(RecvError::Empty)));
     }
 }
 
@@ -106,28 +109,28 @@ fn what_is_filled_and_not_committed_was_never_there() {
     let mut room = [0; 8];
     for _ in 0..1000 {
         producer.reserve(300).expect("no room").fill(1);
-        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
+        assert!(matches!(consumer.try_recv(), Err(RecvError::Empty)));
         producer.send(b"sent").expect("not sent");
-        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(4));
-        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
+        assert_eq!(
+            consumer.recv_into(&mut room).expect("not received"),
+            Some(4)
+        );
+        assert!(matches!(consumer.try_recv(), Err(RecvError::Empty)));
     }
 }
 
 #[test]
-fn a_record_that_was_not_released_is_the_next_one_again() {
+fn a_record_that_is_kept_is_the_next_one_again() {
     let (mut producer, mut consumer) = ring(&small());
     producer.send(b"first").expect("not sent");
     producer.send(b"second").expect("not sent");
     for _ in 0..2 {
-        let record = consumer.peek().expect("no record").expect("no end");
+        let record = consumer.recv().expect("no record").expect("no end");
         assert_eq!(record.to_vec(), b"first");
+        record.keep();
     }
-    consumer
-        .peek()
-        .expect("no record")
-        .expect("no end")
-        .release();
-    let record = consumer.peek().expect("no record").expect("no end");
+    drop(consumer.recv().expect("no record").expect("no end"));
+    let record = consumer.recv().expect("no record").expect("no end");
     assert_eq!(record.to_vec(), b"second");
 }
 
@@ -152,9 +155,9 @@ fn a_record_may_take_half_of_the_ring_and_no_more() {
     ));
     for number in 0..10 {
         producer.send(&pattern(number, 2040)).expect("not sent");
-        let record = consumer.peek().expect("no record").expect("no end");
+        let record = consumer.recv().expect("no record").expect("no end");
         assert_eq!(record.to_vec(), pattern(number, 2040));
-        record.release();
+        drop(record);
     }
 }
 
@@ -162,7 +165,7 @@ fn a_record_may_take_half_of_the_ring_and_no_more() {
 fn a_record_longer_than_the_receivers_room_stays() {
     let (mut producer, mut consumer) = ring(&small());
     producer.send(b"longer").expect("not sent");
-    let too_little = consumer.recv(&mut [0; 5]);
+    let too_little = consumer.recv_into(&mut [0; 5]);
     assert!(
         matches!(
             too_little,
@@ -171,7 +174,10 @@ fn a_record_longer_than_the_receivers_room_stays() {
         "{too_little:?}"
     );
     let mut room = [0; 6];
-    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(6));
+    assert_eq!(
+        consumer.recv_into(&mut room).expect("not received"),
+        Some(6)
+    );
     assert_eq!(&room, b"longer");
 }
 
@@ -188,11 +194,7 @@ fn both_sides_know_how_much_is_on_the_way() {
         (producer.pending().expect("broken"), consumer.pending()),
         (40, 40)
     );
-    consumer
-        .peek()
-        .expect("no record")
-        .expect("no end")
-        .release();
+    drop(consumer.recv().expect("no record").expect("no end"));
     assert_eq!(
         (producer.pending().expect("broken"), consumer.pending()),
         (24, 24)
@@ -217,11 +219,11 @@ fn the_largest_ring_carries_the_longest_record() {
         room[0] = number;
         room[longest - 1] = number;
         room.commit();
-        let record = consumer.peek().expect("no record").expect("no end");
+        let record = consumer.recv().expect("no record").expect("no end");
         let mut ends = [0xff; 2];
         assert_eq!(record.copy_to(0, &mut ends[..1]), 1);
         assert_eq!(record.copy_to(longest - 1, &mut ends[1..]), 1);
         assert_eq!(ends, [number; 2]);
-        record.release();
+        drop(record);
     }
 }

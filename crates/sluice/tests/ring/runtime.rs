@@ -37,7 +37,7 @@ fn both_sides_in_one_thread() {
         let receiving = async move {
             let mut room = [0; 100];
             let mut number = 0;
-            while let Some(length) = consumer.recv(&mut room).await.expect("not received") {
+            while let Some(length) = consumer.recv_into(&mut room).await.expect("not received") {
                 assert_eq!(room[..length], pattern(number, 100));
                 number += 1;
             }
@@ -64,7 +64,7 @@ fn a_blocking_side_and_one_in_a_runtime() {
         let mut room = [0; 10];
         let mut number = 0;
         while consumer
-            .recv(&mut room)
+            .recv_into(&mut room)
             .await
             .expect("not received")
             .is_some()
@@ -84,17 +84,17 @@ fn a_call_that_was_dropped_took_nothing() {
         let (mut producer, consumer) = ring(&small());
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
         let mut room = [0; 8];
-        let waited = timeout(SHORT, consumer.recv(&mut room)).await;
+        let waited = timeout(SHORT, consumer.recv_into(&mut room)).await;
         assert!(waited.is_err(), "{waited:?}");
         producer.send(b"whole").expect("not sent");
         assert_eq!(
-            consumer.recv(&mut room).await.expect("not received"),
+            consumer.recv_into(&mut room).await.expect("not received"),
             Some(5)
         );
-        let waited = timeout(SHORT, consumer.recv(&mut room)).await;
+        let waited = timeout(SHORT, consumer.recv_into(&mut room)).await;
         assert!(waited.is_err(), "{waited:?}");
         drop(producer);
-        assert_eq!(consumer.recv(&mut room).await.expect("no end"), None);
+        assert_eq!(consumer.recv_into(&mut room).await.expect("no end"), None);
     });
 }
 
@@ -126,26 +126,30 @@ fn every_way_to_call_works_in_a_runtime() {
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
         let mut room = [0; 8];
 
-        let none = consumer.try_recv(&mut room);
+        let none = consumer.try_recv_into(&mut room);
         assert!(matches!(none, Err(RecvError::Empty)), "{none:?}");
-        let late = consumer.recv_timeout(&mut room, SHORT).await;
+        let late = consumer.recv_into_timeout(&mut room, SHORT).await;
         assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
 
         producer.try_send(b"one").expect("no room");
         let mut room = producer.reserve(3).await.expect("no room");
         room.copy_from_slice(b"two");
         room.commit();
-        let mut batch = producer.batch();
+        let mut batch = producer.send_batch();
         batch.send(b"three").await.expect("not sent");
         batch.try_send(b"four").expect("not sent");
         batch.publish();
 
-        let record = consumer.peek().await.expect("broken").expect("no end");
+        let record = consumer.recv().await.expect("broken").expect("no end");
         assert_eq!(record.to_vec(), b"one");
-        record.release();
-        let mut batch = consumer.batch().await.expect("broken").expect("no end");
+        drop(record);
+        let mut batch = consumer
+            .recv_batch()
+            .await
+            .expect("broken")
+            .expect("no end");
         for expected in [&b"two"[..], b"three", b"four"] {
-            let bytes = batch.take().expect("broken").expect("not there");
+            let bytes = batch.recv().expect("broken").expect("not there");
             assert_eq!(bytes.to_vec(), expected);
         }
         drop(batch);

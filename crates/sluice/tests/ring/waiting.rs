@@ -26,7 +26,7 @@ fn a_waiting_receiver_gets_what_is_sent() {
         let receiver = thread::spawn(move || {
             let mut room = [0; 8];
             consumer
-                .recv_timeout(&mut room, LONG)
+                .recv_into_timeout(&mut room, LONG)
                 .map(|got| (got, room))
         });
         thread::sleep(SHORT);
@@ -45,7 +45,7 @@ fn a_waiting_sender_goes_on_when_there_is_room() {
         thread::sleep(SHORT);
         let mut room = [0; 500];
         while consumer
-            .recv_timeout(&mut room, LONG)
+            .recv_into_timeout(&mut room, LONG)
             .expect("not received")
             != Some(7)
         {}
@@ -59,7 +59,7 @@ fn a_waiting_sender_goes_on_when_there_is_room() {
 fn a_side_that_has_slept_for_long_is_woken() {
     let (mut producer, mut consumer) = ring(&small());
     let receiver = thread::spawn(move || {
-        let got = consumer.recv_timeout(&mut [0; 8], LONG);
+        let got = consumer.recv_into_timeout(&mut [0; 8], LONG);
         (consumer, got)
     });
     thread::sleep(4 * SHORT);
@@ -71,10 +71,10 @@ fn a_side_that_has_slept_for_long_is_woken() {
     let sender = thread::spawn(move || producer.send_timeout(b"at last", LONG).map(|()| producer));
     thread::sleep(4 * SHORT);
     let mut room = [0; 500];
-    while consumer.recv_timeout(&mut room, LONG).expect("lost") != Some(7) {}
+    while consumer.recv_into_timeout(&mut room, LONG).expect("lost") != Some(7) {}
     let producer = sender.join().expect("panicked").expect("not sent");
 
-    let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
+    let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [0; 8], LONG));
     thread::sleep(4 * SHORT);
     drop(producer);
     assert_eq!(receiver.join().expect("panicked").expect("no end"), None);
@@ -94,7 +94,7 @@ fn many_records_arrive_whichever_side_waits() {
         });
         let mut room = [0; 64];
         let mut number = 0;
-        while let Some(length) = consumer.recv(&mut room).expect("not received") {
+        while let Some(length) = consumer.recv_into(&mut room).expect("not received") {
             assert_eq!(room[..length], pattern(number, number % 64));
             number += 1;
         }
@@ -110,7 +110,7 @@ fn requests_and_replies_over_two_rings_never_hang() {
         let (mut replies, mut replies_in) = ring(&options);
         let other = thread::spawn(move || {
             let mut room = [0; 8];
-            while let Some(length) = requests_in.recv(&mut room).expect("not received") {
+            while let Some(length) = requests_in.recv_into(&mut room).expect("not received") {
                 replies.send(&room[..length]).expect("not sent");
             }
         });
@@ -118,7 +118,7 @@ fn requests_and_replies_over_two_rings_never_hang() {
         for number in 0..5000_u64 {
             requests.send(&number.to_ne_bytes()).expect("not sent");
             let got = replies_in
-                .recv_timeout(&mut room, LONG)
+                .recv_into_timeout(&mut room, LONG)
                 .expect("not received");
             assert_eq!((got, u64::from_ne_bytes(room)), (Some(8), number));
         }
@@ -132,7 +132,7 @@ fn waiting_ends_when_its_time_is_over() {
     for options in spin_options() {
         let (mut producer, mut consumer) = ring(&options);
         let began = Instant::now();
-        let late = consumer.peek_timeout(SHORT).map(drop);
+        let late = consumer.recv_timeout(SHORT).map(drop);
         assert!(
             matches!(late, Err(RecvError::TimedOut(time)) if time == SHORT),
             "{late:?}"
@@ -152,7 +152,7 @@ fn a_sleeping_side_uses_no_processor_time() {
     let (_producer, mut consumer) = ring(&small());
     let sleeper = thread::spawn(move || {
         let before = clock_gettime(ClockId::ThreadCPUTime);
-        let late = consumer.peek_timeout(Duration::from_secs(1)).map(drop);
+        let late = consumer.recv_timeout(Duration::from_secs(1)).map(drop);
         assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
         clock_gettime(ClockId::ThreadCPUTime) - before
     });

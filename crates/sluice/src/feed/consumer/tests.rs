@@ -78,7 +78,7 @@ fn a_packet_has_its_header_and_its_bytes() {
     let (mut publisher, mut consumer) = pair();
     publisher.publish(0, b"first");
     publisher.publish(3, b"");
-    let packet = consumer.next().unwrap();
+    let packet = consumer.recv().unwrap();
     let expected = Header::from_bytes(&[0; Header::LEN]);
     let time = Duration::from_nanos(1_500);
     assert_eq!(
@@ -91,11 +91,11 @@ fn a_packet_has_its_header_and_its_bytes() {
     );
     assert_eq!(packet.bytes().to_vec(), b"first");
     packet.release();
-    let packet = consumer.try_next().unwrap();
+    let packet = consumer.try_recv().unwrap();
     assert_eq!((packet.sequence, packet.lost), (4, 3));
     assert!(packet.bytes().is_empty());
     drop(packet);
-    assert!(matches!(consumer.try_next(), Err(RecvError::Empty)));
+    assert!(matches!(consumer.try_recv(), Err(RecvError::Empty)));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_dropped_packet_gives_its_room_back() {
     for _ in 0..100 {
         publisher.publish(0, &vec![1; len as usize - Header::LEN]);
         assert!(!publisher.has_room(len));
-        let _ = consumer.next().unwrap();
+        let _ = consumer.recv().unwrap();
         assert!(publisher.has_room(len));
     }
 }
@@ -118,10 +118,10 @@ fn the_end_comes_after_all_packets() {
         assert!(!consumer.is_closed());
         publisher.end(closed);
         assert!(consumer.is_closed());
-        assert_eq!(consumer.next().unwrap().bytes().to_vec(), b"last");
+        assert_eq!(consumer.recv().unwrap().bytes().to_vec(), b"last");
         for _ in 0..2 {
-            assert_eq!(format!("{:?}", consumer.next().unwrap_err()), name);
-            assert_eq!(format!("{:?}", consumer.try_next().unwrap_err()), name);
+            assert_eq!(format!("{:?}", consumer.recv().unwrap_err()), name);
+            assert_eq!(format!("{:?}", consumer.try_recv().unwrap_err()), name);
         }
     }
 }
@@ -156,7 +156,7 @@ fn a_stream_yields_all_packets_and_ends_with_the_feed() {
 fn a_wait_spins_until_a_packet_the_end_or_the_timeout() {
     let (mut publisher, mut consumer) = pair();
     let time = Duration::from_millis(2);
-    let timeout = consumer.next_timeout(time).map(drop);
+    let timeout = consumer.recv_timeout(time).map(drop);
     assert!(matches!(timeout, Err(RecvError::TimedOut(limit)) if limit == time));
     let thread = thread::spawn(move || {
         thread::sleep(Duration::from_millis(5));
@@ -164,8 +164,8 @@ fn a_wait_spins_until_a_packet_the_end_or_the_timeout() {
         thread::sleep(Duration::from_millis(5));
         publisher.end(ring::CLOSED);
     });
-    assert_eq!(consumer.next().unwrap().bytes().to_vec(), b"late");
-    assert!(matches!(consumer.next(), Err(RecvError::Closed)));
+    assert_eq!(consumer.recv().unwrap().bytes().to_vec(), b"late");
+    assert!(matches!(consumer.recv(), Err(RecvError::Closed)));
     thread.join().unwrap();
 }
 
@@ -173,7 +173,7 @@ fn a_wait_spins_until_a_packet_the_end_or_the_timeout() {
 fn a_record_without_a_header_is_invalid() {
     let (mut publisher, mut consumer) = pair();
     publisher.publish_record(&[0; feed::Packet::SIZE - 1]);
-    let invalid = consumer.next().map(drop);
+    let invalid = consumer.recv().map(drop);
     assert!(matches!(invalid, Err(RecvError::InvalidPacket { len: 31 })));
 }
 
@@ -185,7 +185,7 @@ fn a_wait_for_the_descriptor_is_prepared_only_without_a_packet_and_an_end() {
     publisher.publish(0, b"one");
     assert!(!consumer.prepare_wait().unwrap());
     consumer.finish_wait();
-    drop(consumer.next().unwrap());
+    drop(consumer.recv().unwrap());
     publisher.end(ring::CLOSED);
     assert!(!consumer.prepare_wait().unwrap());
 }

@@ -87,7 +87,7 @@ fn a_wait_for_the_descriptor_ends_with_an_acknowledgement() {
         assert!(is_readable(own, peer));
         consumer.finish_wait();
         assert!(!is_readable(own, peer));
-        assert_eq!(consumer.try_recv(&mut [0]).unwrap(), Some(1));
+        assert_eq!(consumer.try_recv_into(&mut [0]).unwrap(), Some(1));
     }
 }
 
@@ -102,8 +102,8 @@ fn a_consumer_learns_from_the_page_how_the_producer_ended() {
         producer.send(b"last").unwrap();
         memory.producer().closed.store(closed, Ordering::Release);
         let mut room = [0; 4];
-        assert_eq!(consumer.recv(&mut room).unwrap(), Some(4));
-        let ended = consumer.recv(&mut room);
+        assert_eq!(consumer.recv_into(&mut room).unwrap(), Some(4));
+        let ended = consumer.recv_into(&mut room);
         match end {
             None => assert_eq!(ended.unwrap(), None),
             Some(word) => assert!(ended.unwrap_err().to_string().contains(word)),
@@ -151,7 +151,7 @@ fn an_end_that_the_control_page_hides_is_a_violation() {
     consumer.finish_wait();
     assert!(consumer.is_closed());
     let is_violation = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(EndHidden));
-    assert!(consumer.try_peek().is_err_and(|error| is_violation(&error)));
+    assert!(consumer.try_recv().is_err_and(|error| is_violation(&error)));
     assert!(
         consumer
             .prepare_wait()
@@ -185,14 +185,14 @@ fn an_end_that_one_of_the_control_pages_contains_is_not_hidden() {
         .closed
         .store(ring::CLOSED, Ordering::Release);
     consumer.finish_wait();
-    assert_eq!(consumer.try_recv(&mut []).unwrap(), None);
+    assert_eq!(consumer.try_recv_into(&mut []).unwrap(), None);
 
     let (memory, _producer, mut consumer) = sides_at([hung_up(), hung_up()]);
     assert!(consumer.prepare_wait().unwrap());
     let destroyed = ring::DESTROYED;
     memory.consumer().closed.store(destroyed, Ordering::Release);
     consumer.finish_wait();
-    let ended = consumer.try_recv(&mut []);
+    let ended = consumer.try_recv_into(&mut []);
     assert!(matches!(ended, Err(RecvError::Destroyed)), "{ended:?}");
 }
 
@@ -206,7 +206,7 @@ fn a_failed_query_of_the_peer_is_an_error() {
 #[test]
 fn a_failed_wait_is_an_error() {
     let (_memory, mut producer, mut consumer) = sides();
-    let failed = consumer.recv(&mut []);
+    let failed = consumer.recv_into(&mut []);
     assert!(matches!(failed, Err(RecvError::System(_))), "{failed:?}");
     while producer.try_send(&[0; 100]).is_ok() {}
     let failed = producer.send(&[0; 100]);
