@@ -53,7 +53,7 @@ pub enum Error {
         scope: String,
     },
 
-    /// Only with [`OpenOptions::exclusive`](crate::Options::exclusive).
+    /// Only with [`Options::exclusive`](crate::Options::exclusive).
     #[error(
         "the {kind} '{name}' already exists in {scope}; choose another name or {}",
         to_remove(*kind, name)
@@ -70,7 +70,7 @@ pub enum Error {
     )]
     PermissionDenied { name: String, scope: String },
 
-    /// [`OpenOptions::create`](crate::Options::create) found a channel that another user had created.
+    /// [`Options::create`](crate::Options::create) found a channel that another user had created.
     #[error(
         "'{name}' in {scope} belongs to user {uid}; if you trust that user, open it without 'create', or with any_owner (--any-owner)"
     )]
