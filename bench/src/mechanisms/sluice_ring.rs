@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sluice::Ring;
 use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
-use sluice::{Channel, OpenOptions};
 use sluice_testkit::cgroup::{Cgroup, Tree};
 
 use super::link::{Read, Write};
@@ -57,18 +57,43 @@ impl Variant {
         }
     }
 
-    /// The options of both sides for messages of this size: the defaults, but for the capacity if a message does not fit.
-    fn options(self, size: usize) -> Options {
-        let options = match size > LARGEST_MESSAGE {
-            true => Options::new().capacity((4 * size).next_power_of_two() as u64),
-            false => Options::new(),
-        };
+    /// None: the default of the library.
+    fn spin(self) -> Option<Duration> {
         match self {
-            Self::Default => options,
-            Self::NeverSpins => options.spin(Duration::ZERO),
-            Self::AlwaysSpins | Self::Unsealed => options.spin(Duration::MAX),
+            Self::Default => None,
+            Self::NeverSpins => Some(Duration::ZERO),
+            Self::AlwaysSpins | Self::Unsealed => Some(Duration::MAX),
         }
     }
+
+    /// The options of both sides over memfd.
+    fn options(self, size: usize) -> Options {
+        let options = Options::new().capacity(capacity(size));
+        match self.spin() {
+            Some(limit) => options.spin(limit),
+            None => options,
+        }
+    }
+
+    /// The options of both sides in the module. A producer may close its side before the consumer opens the ring, which must not end
+    /// with it then.
+    fn named(self, size: usize) -> sluice::Options<Ring> {
+        let ring = Ring::named(CHANNEL).create(true).persistent(true);
+        let ring = ring.capacity(capacity(size));
+        match self.spin() {
+            Some(limit) => ring.spin(limit),
+            None => ring,
+        }
+    }
+}
+
+/// The default, unless messages of this size do not fit.
+fn capacity(size: usize) -> u64 {
+    let bytes = match size > LARGEST_MESSAGE {
+        true => (4 * size).next_power_of_two(),
+        false => CAPACITY,
+    };
+    bytes as u64
 }
 
 pub fn mechanism(tree: &Rc<Tree>, variant: Variant) -> Mechanism {
@@ -78,20 +103,18 @@ pub fn mechanism(tree: &Rc<Tree>, variant: Variant) -> Mechanism {
         own_cgroups,
         ..variant.mechanism(NAME, move |size| {
             Ok(Link::new(
-                (tree.create_temporary()?, variant.options(size)),
-                |(cgroup, options)| open(&cgroup, |channel| options.open_producer(channel)),
-                |(cgroup, options)| open(&cgroup, |channel| options.open_consumer(channel)),
+                (tree.create_temporary()?, variant.named(size)),
+                |(cgroup, ring)| open(&cgroup, || ring.producer()),
+                |(cgroup, ring)| open(&cgroup, || ring.consumer()),
             ))
         })
     }
 }
 
 /// Opens one side; the first of the two creates the ring.
-fn open<T>(cgroup: &Cgroup, side: impl FnOnce(&OpenOptions) -> Result<T, SetupError>) -> Result<T> {
+fn open<T>(cgroup: &Cgroup, side: impl FnOnce() -> Result<T, SetupError>) -> Result<T> {
     cgroup.enter()?;
-    let channel = Channel::ring(CHANNEL)?;
-    // A producer may close its side before the consumer opens the ring, which must not end with it then.
-    side(&channel.options().create(true).persistent(true)).context(
+    side().context(
         "cannot open a ring; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'",
     )
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use sluice::{Channel, Name, OpenOptions, Scope};
+use sluice::ring::Attach;
+use sluice::{Channel, ChannelKind, Creatable, Kind, Name, Options, Scope, ring};
 
 /// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -46,16 +47,16 @@ pub struct ChannelArgs {
 }
 
 impl ChannelArgs {
-    pub fn pipe(&self) -> sluice::Result<Channel> {
-        Ok(Channel::pipe(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+    /// The options of the channel, which `named` of its kind begins.
+    pub fn options<'a, K: Creatable>(
+        &'a self,
+        named: impl FnOnce(&'a Name) -> Options<K>,
+    ) -> sluice::Result<Options<K>> {
+        Ok(named(&self.name).scope(self.scope.scope()?))
     }
 
-    pub fn bus(&self) -> sluice::Result<Channel> {
-        Ok(Channel::bus(self.name.as_bytes())?.in_scope(self.scope.scope()?))
-    }
-
-    pub fn map(&self) -> sluice::Result<Channel> {
-        Ok(Channel::map(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+    pub fn channel(&self, kind: Kind) -> sluice::Result<Channel> {
+        Ok(Channel::new(kind, self.name)?.in_scope(self.scope.scope()?))
     }
 
     pub fn name(&self) -> &Name {
@@ -65,10 +66,6 @@ impl ChannelArgs {
     /// The name, and the directory of the cgroup.
     pub fn place(&self) -> (&Name, Option<&Path>) {
         (&self.name, self.scope.scope.as_deref())
-    }
-
-    pub fn ring(&self) -> sluice::Result<Channel> {
-        Ok(Channel::ring(self.name.as_bytes())?.in_scope(self.scope.scope()?))
     }
 }
 
@@ -105,15 +102,8 @@ pub struct NewChannelArgs {
 }
 
 impl NewChannelArgs {
-    pub fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
-        with_permissions(channel.options(), self.permissions)
-    }
-}
-
-fn with_permissions(options: OpenOptions, permissions: Option<u32>) -> OpenOptions {
-    match permissions {
-        Some(bits) => options.mode(bits),
-        None => options,
+    pub fn apply<K: Creatable>(&self, options: Options<K>) -> Options<K> {
+        options.with(self.permissions, Options::permissions)
     }
 }
 
@@ -158,19 +148,29 @@ impl OpenChannelArgs {
         self.create
     }
 
-    pub fn scope(&self) -> sluice::Result<Scope> {
-        scope(self.scope.as_deref())
-    }
-
-    pub fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
-        let options = channel
-            .options()
+    pub fn apply<K: Creatable>(&self, options: Options<K>) -> sluice::Result<Options<K>> {
+        Ok(options
+            .scope(scope(self.scope.as_deref())?)
             .create(self.create)
             .any_owner(self.any_owner)
-            .persistent(self.persist);
-        with_permissions(options, self.permissions)
+            .persistent(self.persist)
+            .with(self.permissions, Options::permissions))
     }
 }
+
+/// Options that are set if an argument is given.
+pub trait With: Sized {
+    fn with<V>(self, given: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {
+        match given {
+            Some(value) => set(self, value),
+            None => self,
+        }
+    }
+}
+
+impl<K: ChannelKind> With for Options<K> {}
+impl With for ring::Options {}
+impl With for Attach {}
 
 pub fn permissions(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)

@@ -13,8 +13,7 @@ use clap::{Arg, ArgMatches, Args, Command};
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use sluice::map::Options;
-use sluice::{Channel, Kind, Name, Scope};
+use sluice::{Kind, Map, Name, Scope};
 
 use crate::{command, output};
 
@@ -164,9 +163,10 @@ impl Given {
 
     /// The candidates among the keys of the map.
     fn keys(&self, typed: &OsStr) -> Option<Vec<CompletionCandidate>> {
-        let channel = Channel::map(self.name?.as_bytes()).ok()?;
-        let channel = channel.in_scope(self.scope()?);
-        let map = Options::new().open_reader(&channel.options()).ok()?;
+        let map = Map::named(self.name?)
+            .scope(self.scope()?)
+            .open_reader()
+            .ok()?;
         let keys = map.keys().map_while(Result::ok).map(|(key, _)| key);
         Some(candidates(keys, typed))
     }

@@ -4,7 +4,7 @@
 
 use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Command};
-use sluice::OpenOptions;
+use sluice::DEFAULT_PERMISSIONS;
 use sluice::bus::Mode;
 use sluice::ring::Options;
 use sluice_abi::{PIPE_DEFAULT_PAGES, bus, feed, map, ring};
@@ -14,7 +14,7 @@ const PAGE: u64 = 4096;
 
 fn values() -> [(&'static str, String); 18] {
     [
-        ("PERMISSIONS", format!("{:o}", OpenOptions::DEFAULT_MODE)),
+        ("PERMISSIONS", format!("{:o}", DEFAULT_PERMISSIONS)),
         (
             "PIPE_CAPACITY",
             format!(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
-use sluice::Channel;
+use sluice::Kind;
 
 use crate::args::ChannelArgs;
 
@@ -17,12 +17,9 @@ pub struct Arguments {
     destroy: bool,
 }
 
-/// Removes the channel of the kind that `find` returns.
-pub fn run(
-    arguments: &Arguments,
-    find: impl FnOnce(&ChannelArgs) -> sluice::Result<Channel>,
-) -> Result<()> {
-    let channel = find(&arguments.channel)?;
+/// Removes the channel of this kind.
+pub fn run(arguments: &Arguments, kind: Kind) -> Result<()> {
+    let channel = arguments.channel.channel(kind)?;
     match arguments.destroy {
         true => channel.destroy()?,
         false => channel.unlink()?,

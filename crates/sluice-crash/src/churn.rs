@@ -43,7 +43,7 @@ impl Churn {
             self.create(generation)?;
             marker.note(filled(generation), filled(generation))?;
             marker.note(filled(generation), removed(generation))?;
-            sluice::Channel::map(&self.map)?
+            sluice::Map::named(&self.map)
                 .unlink()
                 .context("cannot remove the map")?;
             marker.note(removed(generation), removed(generation))?;

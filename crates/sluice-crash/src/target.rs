@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
-use sluice::map::{Durability, Map, Options, SyncError, WriteError};
+use sluice::Map;
+use sluice::map::{Durability, SyncError, WriteError};
 
 use crate::history::Outcome;
 use crate::store::{Contents, Entry};
@@ -28,11 +29,11 @@ impl DurableMap {
             None => Durability::always(),
             Some(interval) => Durability::interval(interval),
         };
-        let options = Options::new()
+        let map = Map::named(name)
+            .create(true)
             .capacity(CAPACITY)
-            .durable(durability.deadline(deadline));
-        let channel = sluice::Channel::map(name)?;
-        let map = options.open(&channel.options().create(true));
+            .durable(durability.deadline(deadline))
+            .open();
         let map = map.with_context(|| format!("cannot open the durable map {name}"))?;
         let waits = interval.is_none();
         Ok(DurableMap { map, waits })

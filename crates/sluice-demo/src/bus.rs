@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice::bus::{BusInfo, Options, Policy, Sender};
-use sluice::{Channel, Scope};
+use sluice::{Bus, Scope};
 use sluice_testkit::proc::stat;
 use sluice_testkit::units::{bytes_per_second, megabytes, size};
 
@@ -55,15 +55,15 @@ pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
         "Connected by a bus: the host creates the bus '{NAME}' in the cgroup above all containers, readable for every user. Two\n\
          more containers have the directory of that cgroup, and open the bus by its name:"
     );
-    let channel = Channel::bus(NAME)?.in_scope(Scope::at(containers.parent_cgroup())?);
-    let sender = open_sender(&channel)?;
+    let bus = Bus::named(NAME).scope(Scope::at(containers.parent_cgroup())?);
+    let sender = open_sender(&bus)?;
     for container in &containers.both {
         named::check_not_found(container, "bus", NAME)?;
     }
     print_set_up(file);
     let more = at_once(CONTAINERS, |name| containers.start_in_scope(name))?;
-    let (reports, bus) = transfer(&more, &channel, &sender, file)?;
-    bus_counts::check(&reports, messages(file), &bus)?;
+    let (reports, info) = transfer(&more, &bus, &sender, file)?;
+    bus_counts::check(&reports, messages(file), &info)?;
     for line in bus_counts::table(&reports).to_string().lines() {
         detail!("  {line}");
     }
@@ -91,10 +91,9 @@ fn print_set_up(file: &Staged) {
     );
 }
 
-fn open_sender(channel: &Channel) -> Result<Sender> {
-    let open = channel.options().create(true).mode(0o644);
-    let options = Options::new().policies([Policy::Drop, Policy::Block]);
-    Ok(options.open_sender(&open)?)
+fn open_sender(bus: &Options) -> Result<Sender> {
+    let bus = bus.clone().create(true).permissions(0o644);
+    Ok(bus.policies([Policy::Drop, Policy::Block]).sender()?)
 }
 
 fn messages(file: &Staged) -> u64 {
@@ -104,7 +103,7 @@ fn messages(file: &Staged) -> u64 {
 /// Returns what the subscribers report, and the state of the bus after the last message was received.
 fn transfer(
     containers: &[Container],
-    channel: &Channel,
+    bus: &Options,
     sender: &Sender,
     file: &Staged,
 ) -> Result<(Vec<Report>, BusInfo)> {
@@ -133,9 +132,9 @@ fn transfer(
         "  No send had to wait, and the other subscribers have received all messages. The stopped one continues (SIGCONT),\n  \
          and the bus is destroyed:\n"
     );
-    let (report, bus) = stopped.finish(channel, sender, file)?;
+    let (report, info) = stopped.finish(bus, sender, file)?;
     reports.insert(0, report);
-    Ok((reports, bus))
+    Ok((reports, info))
 }
 
 fn print_rate(what: &str, rate: f64) {
@@ -242,18 +241,13 @@ impl<'a> Stopped<'a> {
     }
 
     /// Lets it receive what is left, and destroys the bus, because it does not know which message is the last.
-    fn finish(
-        self,
-        channel: &Channel,
-        sender: &Sender,
-        file: &Staged,
-    ) -> Result<(Report, BusInfo)> {
+    fn finish(self, bus: &Options, sender: &Sender, file: &Staged) -> Result<(Report, BusInfo)> {
         self.signal(Signal::SIGCONT)?;
         wait_until("receiving by the subscriber that was stopped", || {
             have_received_all_but(0, sender, |id| id == self.id)
         })?;
-        let bus = sender.info()?;
-        channel.destroy()?;
+        let info = sender.info()?;
+        bus.destroy()?;
         let name = self.container.name;
         let output = self.process.wait()?;
         ensure!(
@@ -266,7 +260,7 @@ impl<'a> Stopped<'a> {
         let received = BufReader::new(File::open(&self.container.received)?);
         bus_counts::check_messages(received, File::open(&file.path)?, &report)
             .with_context(|| format!("the subscriber that was stopped, in container {name}"))?;
-        Ok((report, bus))
+        Ok((report, info))
     }
 }
 

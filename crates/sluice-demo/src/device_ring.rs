@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use sluice::ring::Options;
-use sluice::{Channel, Scope};
+use sluice::{Ring, Scope};
 use sluice_testkit::units::megabytes;
 
 use crate::containers::Containers;
@@ -87,11 +86,9 @@ fn death_message(sender: &Output) -> Result<String> {
 
 /// The endpoints of the producer and the consumer. The ring exists as long as one of them.
 fn open_both(cgroup: &Path) -> Result<[OwnedFd; 2]> {
-    let channel = Channel::ring(NAME)?.in_scope(Scope::at(cgroup)?);
-    let options = Options::new();
-    let producer = options.open_producer_endpoint(&channel.options().create(true))?;
-    let consumer = options.open_consumer_endpoint(&channel.options())?;
-    Ok([producer, consumer])
+    let ring = Ring::named(NAME).scope(Scope::at(cgroup)?);
+    let producer = ring.clone().create(true).producer_endpoint()?;
+    Ok([producer, ring.consumer_endpoint()?])
 }
 
 #[cfg(test)]

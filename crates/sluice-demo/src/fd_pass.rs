@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use sluice::{Channel, Scope};
+use sluice::{Pipe, Scope};
 
 use sluice_testkit::units::megabytes;
 
@@ -44,10 +44,10 @@ pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<Strin
 
 /// The reader and the writer.
 fn open_both(cgroup: &Path) -> Result<[OwnedFd; 2]> {
-    let channel = Channel::pipe(NAME)?.in_scope(Scope::at(cgroup)?);
+    let pipe = Pipe::named(NAME).scope(Scope::at(cgroup)?);
     // A blocking open would wait for the other one.
-    let reader = channel.options().create(true).nonblocking(true).reader()?;
-    let writer = channel.options().writer()?;
+    let reader = pipe.clone().create(true).nonblocking(true).reader()?;
+    let writer = pipe.writer()?;
     fcntl(reader.as_fd(), FcntlArg::F_SETFL(OFlag::empty()))
         .context("cannot make the read end blocking; 'dmesg | tail' may give the reason")?;
     Ok([reader.into(), writer.into()])

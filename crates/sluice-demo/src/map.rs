@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sluice::map::{Map, Options, SetOptions};
-use sluice::{Channel, Scope};
+use sluice::map::SetOptions;
+use sluice::{Map, Scope};
 
 use crate::at_once::at_once;
 use crate::container::Container;
@@ -90,8 +90,12 @@ fn expect_no_entry(container: &Container, key: &str) -> Result<()> {
 }
 
 fn show_watch(containers: &Containers) -> Result<()> {
-    let channel = Channel::map(NAME)?.in_scope(Scope::at(containers.parent_cgroup())?);
-    let map = Options::new().open(&channel.options().create(true).mode(0o644))?;
+    let scope = Scope::at(containers.parent_cgroup())?;
+    let map = Map::named(NAME)
+        .scope(scope)
+        .create(true)
+        .permissions(0o644)
+        .open()?;
     for container in &containers.both {
         named::check_not_found(container, "map", NAME)?;
     }

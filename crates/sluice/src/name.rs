@@ -39,6 +39,12 @@ impl Name {
     }
 }
 
+impl AsRef<[u8]> for Name {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 fn invalid_reason(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [] => Some("empty"),

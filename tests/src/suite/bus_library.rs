@@ -13,7 +13,7 @@ use sluice::bus::{
     AsyncMappedSubscriber, AsyncSender, AsyncSubscriber, Mode, OpenError, Options, Policy,
     RecvError, SendError, Sender, Subscriber,
 };
-use sluice::{Channel, Error};
+use sluice::{Bus, Error};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::longest;
@@ -55,39 +55,15 @@ topic!(
 const SHORT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(60);
 
-/// The bus `frames`, which the first open creates with these options.
-struct Bus {
-    channel: Channel,
-    options: Options,
-}
-
-impl Bus {
-    fn new(options: Options) -> Result<Self> {
-        let channel = Channel::bus("frames")?;
-        Ok(Self { channel, options })
-    }
-
-    fn sender(&self) -> Result<Sender> {
-        let open = self.channel.options().create(true);
-        self.options.open_sender(&open).context("a sender")
-    }
-
-    fn subscriber(&self) -> Result<Subscriber> {
-        let open = self.channel.options().create(true);
-        self.options.open_subscriber(&open).context("a subscriber")
-    }
-
-    fn subscriber_with(&self, policy: Policy) -> Result<Subscriber> {
-        let open = self.channel.options().create(true);
-        let subscriber = self.options.clone().policy(policy).open_subscriber(&open);
-        subscriber.with_context(|| format!("a subscriber with {policy}"))
-    }
+/// The bus `frames`, which the first open creates.
+fn frames() -> Options {
+    Bus::named("frames").create(true)
 }
 
 /// All policies, in the smallest capacity that a message of 1 KiB fits into several times.
 fn small() -> Options {
     let policies = [Policy::Drop, Policy::Block, Policy::Evict];
-    Options::new().policies(policies).capacity(16 << 10)
+    frames().policies(policies).capacity(16 << 10)
 }
 
 /// Sends messages with their number until the bus is full, and returns how many.
@@ -102,7 +78,7 @@ fn fill(sender: &Sender) -> Result<u32> {
 }
 
 fn every_subscriber_receives_a_message_with_its_header(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
+    let bus = frames();
     let (first, second, sender) = (bus.subscriber()?, bus.subscriber()?, bus.sender()?);
     sender.send(b"to all")?;
     sender.send_to(second.id(), b"to one")?;
@@ -131,7 +107,7 @@ fn every_subscriber_receives_a_message_with_its_header(_: &Context) -> Result<()
 }
 
 fn a_message_for_a_small_buffer_stays(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
+    let bus = frames();
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     sender.send(b"eight by")?;
     for _ in 0..2 {
@@ -149,7 +125,7 @@ fn a_message_for_a_small_buffer_stays(_: &Context) -> Result<()> {
 }
 
 fn messages_of_all_sizes_arrive_one_by_one_and_in_batches(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new().capacity(8 << 20))?;
+    let bus = frames().capacity(8 << 20);
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     let max = usize::try_from(sender.message_max())?;
     expect("the largest message", max, longest())?;
@@ -182,7 +158,7 @@ fn messages_of_all_sizes_arrive_one_by_one_and_in_batches(_: &Context) -> Result
 }
 
 fn losses_are_reported_with_the_next_message(_: &Context) -> Result<()> {
-    let bus = Bus::new(small())?;
+    let bus = small();
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     for number in 0..1000_u32 {
         sender.send(&number.to_ne_bytes())?;
@@ -202,8 +178,11 @@ fn losses_are_reported_with_the_next_message(_: &Context) -> Result<()> {
 }
 
 fn a_slow_subscriber_is_evicted(_: &Context) -> Result<()> {
-    let bus = Bus::new(small())?;
-    let (mut subscriber, sender) = (bus.subscriber_with(Policy::Evict)?, bus.sender()?);
+    let bus = small();
+    let (mut subscriber, sender) = (
+        bus.clone().policy(Policy::Evict).subscriber()?,
+        bus.sender()?,
+    );
     for _ in 0..1000 {
         sender.send(&[0; 1000])?;
     }
@@ -221,8 +200,11 @@ fn a_slow_subscriber_is_evicted(_: &Context) -> Result<()> {
 }
 
 fn a_blocking_subscriber_limits_senders(_: &Context) -> Result<()> {
-    let bus = Bus::new(small())?;
-    let (mut subscriber, sender) = (bus.subscriber_with(Policy::Block)?, bus.sender()?);
+    let bus = small();
+    let (mut subscriber, sender) = (
+        bus.clone().policy(Policy::Block).subscriber()?,
+        bus.sender()?,
+    );
     let sent = fill(&sender)?;
     let began = Instant::now();
     let late = sender.send_timeout(b"late", SHORT);
@@ -236,7 +218,7 @@ fn a_blocking_subscriber_limits_senders(_: &Context) -> Result<()> {
     fill(&sender)?;
     // Both ways to wait for room end when the subscriber receives.
     let blocked = spawn("a blocked sender", || {
-        let bus = Bus::new(small())?;
+        let bus = small();
         bus.sender()?.send(b"blocked")?;
         Ok(String::new())
     })?;
@@ -260,7 +242,7 @@ fn a_blocking_subscriber_limits_senders(_: &Context) -> Result<()> {
 }
 
 fn jobs_go_to_one_subscriber_each(_: &Context) -> Result<()> {
-    let bus = Bus::new(small().mode(Mode::Multicast))?;
+    let bus = small().multicast();
     let sender = bus.sender()?;
     let alone = sender.send(b"none");
     ensure!(matches!(alone, Err(SendError::NoSubscriber)), "{alone:?}");
@@ -281,7 +263,7 @@ fn jobs_go_to_one_subscriber_each(_: &Context) -> Result<()> {
 
 /// The descriptor of the sender is writable all the time.
 fn a_timeout_with_full_subscribers_sleeps(_: &Context) -> Result<()> {
-    let bus = Bus::new(small().mode(Mode::Multicast).limit(64))?;
+    let bus = small().multicast().limit(64);
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     let sent = fill(&sender)?;
     let before = processor_time()?;
@@ -305,7 +287,7 @@ fn processor_time() -> Result<Duration> {
 }
 
 fn a_queue_keeps_messages_without_subscribers(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new().mode(Mode::Unicast))?;
+    let bus = frames().unicast();
     let sender = bus.sender()?;
     for number in 0..4_u8 {
         sender.send(&[number])?;
@@ -322,8 +304,8 @@ fn a_queue_keeps_messages_without_subscribers(_: &Context) -> Result<()> {
 }
 
 fn a_request_is_answered_by_the_id_of_its_sender(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
-    let both = || bus.options.open(&bus.channel.options().create(true));
+    let bus = frames();
+    let both = || bus.endpoint();
     let ((asker, mut replies), (replier, mut requests)) = (both()?, both()?);
     expect("the ids", asker.id(), replies.id())?;
     asker.send(b"request")?;
@@ -347,9 +329,9 @@ fn mappable() -> Options {
 }
 
 fn messages_are_received_in_place(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
-    let mut subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    let mut subscriber = bus.mapped_subscriber()?;
     let message = |number: usize| stream_bytes(0, number as u64, number * 37 % 4000);
     for round in 0..50 {
         // More than one call returns.
@@ -381,9 +363,9 @@ fn messages_are_received_in_place(_: &Context) -> Result<()> {
 }
 
 fn a_mapped_subscriber_delays_senders_until_it_releases(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
-    let mut subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    let mut subscriber = bus.mapped_subscriber()?;
     let sent = fill(&sender)?;
     for _ in 0..sent - 1 {
         drop(subscriber.try_next()?);
@@ -406,9 +388,9 @@ fn a_mapped_subscriber_delays_senders_until_it_releases(_: &Context) -> Result<(
 
 /// The first attempt to copy such a message fails, which leaves a hole in the bus.
 fn a_mapped_subscriber_receives_from_memory_that_was_not_present(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
-    let mut subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    let mut subscriber = bus.mapped_subscriber()?;
     for round in 0..100 {
         let length = NonZeroUsize::MIN.saturating_add(4095);
         let (protection, flags) = (ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE);
@@ -429,9 +411,9 @@ fn a_mapped_subscriber_receives_from_memory_that_was_not_present(_: &Context) ->
 }
 
 fn blocked_calls_end_when_the_bus_is_destroyed(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
-    let mut mapped = bus.options.open_mapped(&bus.channel.options())?;
+    let mut mapped = bus.mapped_subscriber()?;
     let (mut subscriber, mut other) = (bus.subscriber()?, bus.subscriber()?);
     let is_destroyed = |seen: Result<(), RecvError>| matches!(seen, Err(RecvError::Destroyed));
     let receivers = [
@@ -440,7 +422,7 @@ fn blocked_calls_end_when_the_bus_is_destroyed(_: &Context) -> Result<()> {
         thread::spawn(move || is_destroyed(mapped.next().map(drop))),
     ];
     thread::sleep(SHORT);
-    bus.channel.destroy()?;
+    bus.destroy()?;
     for receiver in receivers {
         let destroyed = receiver.join().map_err(|_| anyhow::anyhow!("a panic"))?;
         expect("destroyed", destroyed, true)?;
@@ -451,10 +433,9 @@ fn blocked_calls_end_when_the_bus_is_destroyed(_: &Context) -> Result<()> {
 }
 
 fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
+    let bus = frames();
     let sender = bus.sender()?;
-    let open = bus.channel.options().nonblocking(true);
-    let mut nonblocking = bus.options.open_subscriber(&open)?;
+    let mut nonblocking = bus.clone().nonblocking(true).subscriber()?;
     let mut blocking = bus.subscriber()?;
     for empty in [
         nonblocking.next().map(drop),
@@ -496,13 +477,13 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 fn tasks_of_one_thread_send_and_receive(_: &Context) -> Result<()> {
     for mode in [Mode::Broadcast, Mode::Multicast, Mode::Unicast] {
         let options = match mode {
-            Mode::Unicast => Options::new().capacity(16 << 10),
+            Mode::Unicast => frames().capacity(16 << 10),
             _ => small(),
         };
-        let bus = Bus::new(options.mode(mode))?;
+        let bus = options.delivery(mode);
         let subscriber = match mode {
             Mode::Unicast => bus.subscriber()?,
-            _ => bus.subscriber_with(Policy::Block)?,
+            _ => bus.clone().policy(Policy::Block).subscriber()?,
         };
         let sender = bus.sender()?;
         runtime()?.block_on(async move {
@@ -532,7 +513,7 @@ fn tasks_of_one_thread_send_and_receive(_: &Context) -> Result<()> {
 }
 
 fn an_idle_task_is_woken_by_a_reply(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
+    let bus = frames();
     let (subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     runtime()?.block_on(async move {
         let (id, mut buffer) = (subscriber.id(), [0; 8]);
@@ -552,9 +533,9 @@ fn an_idle_task_is_woken_by_a_reply(_: &Context) -> Result<()> {
 
 /// Many times the capacity: the sender waits for the release of messages, the subscriber for the next one.
 fn tasks_of_one_thread_send_and_receive_in_place(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
-    let subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    let subscriber = bus.mapped_subscriber()?;
     runtime()?.block_on(async move {
         let (id, sender) = (sender.id(), AsyncSender::new(sender)?);
         let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
@@ -578,9 +559,9 @@ fn tasks_of_one_thread_send_and_receive_in_place(_: &Context) -> Result<()> {
 }
 
 fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
-    let subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    let subscriber = bus.mapped_subscriber()?;
     sender.send(b"one")?;
     runtime()?.block_on(async move {
         let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
@@ -599,7 +580,7 @@ fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
         sending.await?.context("a send")?;
         let destroying = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
-            bus.channel.destroy()
+            bus.destroy()
         });
         for _ in 0..2 {
             let seen = subscriber.next().await.map(drop);
@@ -610,16 +591,15 @@ fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
 }
 
 fn the_state_of_the_bus_and_of_each_endpoint_is_shown(_: &Context) -> Result<()> {
-    let bus = Bus::new(mappable())?;
+    let bus = mappable();
     let sender = bus.sender()?;
     sender.send(b"unsubscribed")?;
-    let subscriber = bus.subscriber_with(Policy::Evict)?;
-    let mapped = bus.options.open_mapped(&bus.channel.options())?;
-    let open = bus.channel.options();
-    let monitor = Options::new().monitor(true).open_subscriber(&open)?;
+    let subscriber = bus.clone().policy(Policy::Evict).subscriber()?;
+    let mapped = bus.mapped_subscriber()?;
+    let monitor = frames().monitor(true).subscriber()?;
     // In memory that is present: an attempt to copy that fails counts in the lag until it is passed.
     sender.send(&Vec::from(*b"one"))?;
-    for (info, has_endpoint) in [(bus.channel.bus_info()?, false), (sender.info()?, true)] {
+    for (info, has_endpoint) in [(bus.info()?, false), (sender.info()?, true)] {
         expect(
             "its mode",
             (info.mode, info.mappable),
@@ -665,9 +645,9 @@ fn the_state_of_the_bus_and_of_each_endpoint_is_shown(_: &Context) -> Result<()>
 
 /// One more than two full pages.
 fn a_list_of_subscribers_spans_several_pages(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
+    let bus = frames();
     let all = (0..129).map(|_| bus.subscriber());
-    let all = all.collect::<Result<Vec<_>>>()?;
+    let all = all.collect::<Result<Vec<_>, _>>()?;
     let listed = all[0].subscribers()?;
     let ids = |one: &sluice::bus::SubscriberInfo| one.id;
     let expected: Vec<u64> = all.iter().map(Subscriber::id).collect();
@@ -675,7 +655,7 @@ fn a_list_of_subscribers_spans_several_pages(_: &Context) -> Result<()> {
 }
 
 fn an_endpoint_can_be_attached_again(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
+    let bus = frames();
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     sender.send(b"one")?;
     sender.send(b"two")?;
@@ -703,13 +683,12 @@ fn an_endpoint_can_be_attached_again(_: &Context) -> Result<()> {
 }
 
 fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
-    let bus = Bus::new(Options::new())?;
-    let open = bus.channel.options();
-    let missing = bus.options.open_sender(&open).map(drop);
+    let bus = Bus::named("frames");
+    let missing = bus.sender().map(drop);
     let not_found = matches!(missing, Err(OpenError::Open(Error::NotFound { .. })));
     ensure!(not_found, "{missing:?}");
-    bus.options.create(&open)?;
-    let taken = bus.options.create(&open);
+    bus.create_persistent()?;
+    let taken = bus.create_persistent();
     let exists = matches!(taken, Err(OpenError::Open(Error::AlreadyExists { .. })));
     ensure!(exists, "{taken:?}");
     let (sender, subscriber) = (bus.sender()?, bus.subscriber()?);
@@ -723,10 +702,7 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
         let expected = matches!(unknown, Err(SendError::UnknownSubscriber { id: of }) if of == id);
         ensure!(expected, "{unknown:?}");
     }
-    let policy = Options::new()
-        .policy(Policy::Block)
-        .open_subscriber(&open)
-        .map(drop);
+    let policy = bus.clone().policy(Policy::Block).subscriber().map(drop);
     let expected = matches!(
         policy,
         Err(OpenError::PolicyNotPermitted {
@@ -734,20 +710,16 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
         })
     );
     ensure!(expected, "{policy:?}");
-    let mapped = Options::new().open_mapped(&open).map(drop);
+    let mapped = bus.mapped_subscriber().map(drop);
     ensure!(matches!(mapped, Err(OpenError::NotMappable)), "{mapped:?}");
-    let queue = Channel::bus("jobs")?;
-    let options = Options::new().mode(Mode::Unicast);
-    options.create(&queue.options())?;
-    let policy = options
-        .policy(Policy::Drop)
-        .open_subscriber(&queue.options());
-    let policy = policy.map(drop);
+    let queue = Bus::named("jobs").unicast();
+    queue.create_persistent()?;
+    let policy = queue.policy(Policy::Drop).subscriber().map(drop);
     ensure!(
         matches!(policy, Err(OpenError::NotInMode { .. })),
         "{policy:?}"
     );
-    let many = (0..1025).map(|_| bus.options.open_subscriber(&open));
+    let many = (0..1025).map(|_| bus.subscriber());
     let many = many.collect::<Result<Vec<_>, _>>().map(drop);
     ensure!(
         matches!(many, Err(OpenError::TooManySubscribers)),

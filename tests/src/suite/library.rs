@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice::{AsyncReader, AsyncWriter, Channel, Error, Kind, Pipe, Reader, Scope, Writer};
+use sluice::pipe::{AsyncReader, AsyncWriter, Reader, Writer};
+use sluice::{Error, Kind, Pipe, Scope};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::registry::{Context, topic};
@@ -34,13 +35,12 @@ topic!(
 
 /// Both ends of a named pipe in this process.
 fn named_ends(name: &str) -> Result<(Reader, Writer)> {
-    let channel = Channel::pipe(name)?;
-    let options = channel.options().create(true).nonblocking(true);
-    Ok((options.reader()?, options.writer()?))
+    let pipe = Pipe::named(name).create(true).nonblocking(true);
+    Ok((pipe.reader()?, pipe.writer()?))
 }
 
 fn default_and_named_pipes_carry_bytes_until_eof(_: &Context) -> Result<()> {
-    let own = Pipe::new().nonblocking(true);
+    let own = Pipe::unnamed().nonblocking(true);
     for (mut reader, mut writer) in [(own.reader()?, own.writer()?), named_ends("frames")?] {
         writer.write_all(b"some bytes").context("write")?;
         drop(writer);
@@ -91,8 +91,7 @@ fn a_list_spans_several_pages(_: &Context) -> Result<()> {
     let mut ends = Vec::new();
     // Created in another order than they are listed.
     for name in names.iter().rev() {
-        let channel = Channel::pipe(name)?;
-        ends.push(channel.options().create(true).nonblocking(true).reader()?);
+        ends.push(Pipe::named(name).create(true).nonblocking(true).reader()?);
     }
     let mut listed = Vec::new();
     for info in sluice::list(&Scope::own())? {
@@ -108,16 +107,16 @@ fn a_list_spans_several_pages(_: &Context) -> Result<()> {
 }
 
 fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
-    let channel = Channel::pipe("frames")?;
-    let missing = channel.options().reader().map(drop);
+    let pipe = Pipe::named("frames");
+    let missing = pipe.reader().map(drop);
     ensure!(
         matches!(missing, Err(Error::NotFound { .. })),
         "{missing:?}"
     );
-    let options = channel.options().create(true).nonblocking(true);
+    let options = pipe.clone().create(true).nonblocking(true);
     let lonely = options.writer().map(drop);
     ensure!(matches!(lonely, Err(Error::NoReader { .. })), "{lonely:?}");
-    let lonely = Pipe::new().nonblocking(true).writer().map(drop);
+    let lonely = Pipe::unnamed().nonblocking(true).writer().map(drop);
     ensure!(matches!(lonely, Err(Error::NoReader { .. })), "{lonely:?}");
     let reader = options.reader()?;
     let taken = options.clone().exclusive(true).reader().map(drop);
@@ -125,13 +124,13 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
         matches!(taken, Err(Error::AlreadyExists { .. })),
         "{taken:?}"
     );
-    let nowhere = channel.clone().in_scope(Scope::at("/proc")?).info();
+    let nowhere = pipe.clone().scope(Scope::at("/proc")?).info();
     ensure!(
         matches!(nowhere, Err(Error::NotACgroupDirectory { .. })),
         "{nowhere:?}"
     );
-    channel.unlink()?;
-    let unlinked = channel.info();
+    pipe.unlink()?;
+    let unlinked = pipe.info();
     ensure!(
         matches!(unlinked, Err(Error::NotFound { .. })),
         "{unlinked:?}"
@@ -143,23 +142,23 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
 }
 
 fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> {
-    let channel = Channel::pipe("frames")?;
+    let pipe = Pipe::named("frames");
     let (mut reader, mut writer) = named_ends("frames")?;
     writer.write_all(b"never read").context("write")?;
-    channel.destroy()?;
+    pipe.destroy()?;
     let seen = reader.read(&mut [0]).map_err(|error| error.kind());
     expect("a read", seen, Err(ErrorKind::BrokenPipe))?;
     let seen = writer.write(b"x").map_err(|error| error.kind());
     expect("a write", seen, Err(ErrorKind::BrokenPipe))?;
     expect("unread bytes", reader.info()?.bytes, 0)?;
-    let again = channel.destroy();
+    let again = pipe.destroy();
     ensure!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
     let opener = spawn("a blocked open", || {
-        let opened = Channel::pipe("frames")?.options().create(true).reader();
+        let opened = Pipe::named("frames").create(true).reader();
         Ok(format!("{opened:?}"))
     })?;
     opener.wait_asleep_in(Call::Ioctl)?;
-    channel.destroy()?;
+    pipe.destroy()?;
     let opened = opener.finish()?;
     ensure!(opened.starts_with("Err(Destroyed"), "{opened}");
     Ok(())
@@ -167,8 +166,7 @@ fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> 
 
 /// The limit is lowered for this one open only, and no other test runs meanwhile.
 fn a_full_scope_is_scope_quota_exceeded(_: &Context) -> Result<()> {
-    let channel = Channel::pipe("frames")?;
-    let options = channel.options().create(true).nonblocking(true);
+    let options = Pipe::named("frames").create(true).nonblocking(true);
     let lowered = Parameter::set("scope_max_channels", 0)?;
     let refused = options.reader().map(drop);
     drop(lowered);

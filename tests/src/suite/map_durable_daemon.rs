@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::Value;
-use sluice::map::{Durability, Map, Options, SetOptions, StoreError, WriteError};
-use sluice::{Channel, Scope};
+use sluice::map::{Durability, SetOptions, StoreError, WriteError};
+use sluice::{Map, Scope};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
@@ -123,10 +123,9 @@ fn open_in(directory: &Path) -> Result<Map> {
 }
 
 fn open_with(directory: &Path, deadline: Duration) -> Result<Map> {
-    let channel = Channel::map("jobs")?.in_scope(Scope::at(directory)?);
     let durability = Durability::always().deadline(deadline);
-    let options = Options::new().durable(durability);
-    Ok(options.open(&channel.options().create(true))?)
+    let jobs = Map::named("jobs").scope(Scope::at(directory)?);
+    Ok(jobs.create(true).durable(durability).open()?)
 }
 
 fn open(context: &Context) -> Result<Map> {

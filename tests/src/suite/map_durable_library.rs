@@ -9,10 +9,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
 use sluice::keeper::{Keeper, OpenError as KeeperError};
 use sluice::map::{
-    DeleteOptions, Durability, Map, OpenError, Options, Outcome, SetOptions, StoreError, SyncError,
+    DeleteOptions, Durability, OpenError, Options, Outcome, SetOptions, StoreError, SyncError,
     WriteError,
 };
-use sluice::{Channel, Error};
+use sluice::{Error, Map};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
@@ -58,14 +58,13 @@ const SILENT: Plan = Plan {
     unlink_errno: None,
 };
 
-fn channel() -> Result<Channel> {
-    Ok(Channel::map("jobs")?)
+/// The map of the test.
+fn jobs() -> Options {
+    Map::named("jobs")
 }
 
 fn try_open(durability: Durability) -> Result<Map, OpenError> {
-    let channel = Channel::map("jobs")?;
-    let options = Options::new().durable(durability);
-    options.open(&channel.options().create(true))
+    jobs().create(true).durable(durability).open()
 }
 
 fn open(durability: Durability) -> Result<Map> {
@@ -114,7 +113,7 @@ fn changes_are_stored_and_restored(_: &Context) -> Result<()> {
     )?;
     drop(map);
     store.detach_all()?;
-    let gone = channel()?.info();
+    let gone = jobs().info();
     ensure!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");
     // Its own options are stored.
     let map = open(Durability::interval(SHORT))?;
@@ -264,9 +263,8 @@ fn fill(map: &Map) -> Result<()> {
 
 fn a_signal_does_not_end_the_wait_for_room(_: &Context) -> Result<()> {
     let store = Store::new()?;
-    let options = Options::new().durable(always()).capacity(16 << 20);
-    let channel = channel()?;
-    let map = options.open(&channel.options().create(true))?;
+    let options = jobs().durable(always()).capacity(16 << 20);
+    let map = options.create(true).open()?;
     for restart in [false, true] {
         store.plan(SILENT)?;
         fill(&map)?;
@@ -295,9 +293,8 @@ fn a_signal_does_not_end_the_wait_for_room(_: &Context) -> Result<()> {
 
 fn a_batch_that_is_refused_waits_once(_: &Context) -> Result<()> {
     let store = Store::new()?;
-    let options = Options::new().durable(short()).capacity(16 << 20);
-    let channel = channel()?;
-    let map = options.open(&channel.options().create(true))?;
+    let options = jobs().durable(short()).capacity(16 << 20);
+    let map = options.create(true).open()?;
     map.set("key", "value")?;
     store.plan(SILENT)?;
     fill(&map)?;
@@ -321,9 +318,7 @@ fn a_batch_that_is_refused_waits_once(_: &Context) -> Result<()> {
 fn a_signal_ends_an_exclusive_open(_: &Context) -> Result<()> {
     let handled = Event::new()?;
     let open = || {
-        let channel = channel()?;
-        let options = Options::new().durable(always());
-        let created = options.create(&channel.options());
+        let created = jobs().durable(always()).create_persistent();
         Ok(matches!(created, Err(OpenError::Interrupted)))
     };
     let child = signals::spawn_blocked_with_handler(Call::Ioctl, &handled, false, open)?;
@@ -347,8 +342,7 @@ fn changes_that_do_not_wait_are_synced(_: &Context) -> Result<()> {
     expect("a sync", map.sync()?, 2)?;
     expect("ready", poll(&mut ready, PollTimeout::ZERO)?, 1)?;
     expect("an empty sync", map.sync()?, 2)?;
-    let volatile = Channel::map("volatile")?;
-    let volatile = Options::new().open(&volatile.options().create(true))?;
+    let volatile = Map::named("volatile").create(true).open()?;
     let unsupported = volatile.sync();
     let expected = matches!(unsupported, Err(SyncError::NotDurable));
     ensure!(expected, "{unsupported:?}");
@@ -405,26 +399,23 @@ fn each_failure_to_open_has_its_own_error(_: &Context) -> Result<()> {
     let full = refused(libc::ENOSPC)?;
     ensure!(matches!(full, OpenError::NoSpace), "{full:?}");
     store.plan(Plan::default())?;
-    let channel = channel()?;
-    let nonblocking = channel.options().create(true).nonblocking(true);
-    let durable = Options::new().durable(always());
-    let waits = durable.open(&nonblocking);
+    let durable = jobs().create(true).durable(always());
+    let waits = durable.clone().nonblocking(true).open();
     ensure!(matches!(waits, Err(OpenError::WouldBlock)), "{waits:?}");
-    let long = Options::new().durable(Durability::always().deadline(Duration::MAX));
-    let invalid = long.open(&channel.options().create(true));
+    let invalid = try_open(Durability::always().deadline(Duration::MAX));
     ensure!(
         matches!(invalid, Err(OpenError::InvalidOptions)),
         "{invalid:?}"
     );
-    let volatile = Options::new().open(&channel.options().create(true))?;
-    let exists = durable.open(&channel.options().create(true));
+    let volatile = jobs().create(true).open()?;
+    let exists = durable.open();
     ensure!(
         matches!(exists, Err(OpenError::NotDurable { .. })),
         "{exists:?}"
     );
     drop(volatile);
-    durable.create(&channel.options())?;
-    let exists = durable.create(&channel.options());
+    durable.create_persistent()?;
+    let exists = durable.create_persistent();
     let expected = matches!(exists, Err(OpenError::Open(Error::AlreadyExists { .. })));
     ensure!(expected, "{exists:?}");
     store.finish()
@@ -439,19 +430,19 @@ fn an_unlink_waits_for_the_store(_: &Context) -> Result<()> {
         ..Plan::default()
     };
     store.plan(fails)?;
-    let failed = channel()?.unlink();
+    let failed = jobs().unlink();
     let expected = matches!(failed, Err(Error::StoreFailed { error, .. })
         if error == StoreError::ReadOnly);
     ensure!(expected, "{failed:?}");
     map.set("key", "again").context("a set afterwards")?;
     store.plan(SILENT)?;
-    let pending = channel()?.unlink();
+    let pending = jobs().unlink();
     let expected = matches!(pending, Err(Error::UnlinkPending { .. }));
     ensure!(expected, "{pending:?}");
     let refused = map.set("key", "late");
     ensure!(matches!(refused, Err(WriteError::Removed)), "{refused:?}");
     store.plan(Plan::default())?;
-    eventually("the end", || match channel()?.info() {
+    eventually("the end", || match jobs().info() {
         Err(Error::NotFound { .. }) => Ok(Some(())),
         _ => Ok(None),
     })?;
@@ -466,14 +457,14 @@ fn the_state_of_a_durable_map_is_shown(_: &Context) -> Result<()> {
     let map = open(Durability::interval(SHORT).deadline(2 * SHORT).refuse(true))?;
     map.set("key", "")?;
     map.sync()?;
-    for info in [map.info()?, channel()?.map_info()?] {
+    for info in [map.info()?, jobs().info()?] {
         let durable = info.durable.context("not durable")?;
         let times = (durable.interval, durable.deadline, durable.refuse);
         expect("its options", times, (Some(SHORT), 2 * SHORT, true))?;
         let state = (durable.stored, durable.pending, durable.store_error);
         expect("its state", state, (1, 0, None))?;
     }
-    ensure!(channel()?.info()?.persistent, "it is not persistent");
+    ensure!(jobs().jobs().info()?.persistent, "it is not persistent");
     store.finish()
 }
 

@@ -8,7 +8,7 @@ use sluice::map::{Durability, Map, Outcome};
 
 use super::daemon::Daemon;
 use super::resources::Resources;
-use crate::suites::map::sluice_map::{Named, channel, create_named};
+use crate::suites::map::sluice_map::{Named, create_named, options};
 use crate::suites::map::store::{Client, KEY_SIZE, Key, Store, VALUE_SIZE, Value, filled};
 
 const BATCH: usize = 256;
@@ -58,7 +58,7 @@ impl Drop for Stored {
         if self.daemon.is_none() {
             return;
         }
-        let unlinked = channel(&self.named.cgroup).and_then(|channel| Ok(channel.unlink()?));
+        let unlinked = options(&self.named.cgroup).and_then(|map| Ok(map.unlink()?));
         if let Err(error) = unlinked {
             eprintln!("cannot unlink a durable map: {error:#}");
         }

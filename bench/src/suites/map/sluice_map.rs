@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use sluice::map::{Durability, Map, Options};
-use sluice::{Channel, Scope};
+use sluice::map::{Durability, Options};
+use sluice::{Map, Scope};
 use sluice_abi::map::{self, Batch, Cursor, Dump, Op, Record, STEP_GET, Step};
 use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::module::SLUICE;
@@ -70,22 +70,22 @@ pub fn create_named(
 ) -> Result<Named> {
     let cgroup = resources.create_cgroup()?;
     let capacity = entries * (OVERHEAD + entry_size as u64);
-    let mut options = Options::new().capacity(capacity.max(LEAST_CAPACITY));
+    let mut options = options(&cgroup)?.capacity(capacity.max(LEAST_CAPACITY));
     if let Some(durability) = durability {
         options = options.durable(durability);
     }
-    let channel = channel(&cgroup)?;
-    let map = options.open(&channel.options().create(true).exclusive(true))?;
+    let map = options.create(true).exclusive(true).open()?;
     Ok(Named { map, cgroup })
 }
 
-pub fn channel(cgroup: &Cgroup) -> Result<Channel> {
-    Ok(Channel::map(NAME)?.in_scope(Scope::at(cgroup.path())?))
+/// The options of the map in this cgroup.
+pub fn options(cgroup: &Cgroup) -> Result<Options> {
+    Ok(Map::named(NAME).scope(Scope::at(cgroup.path())?))
 }
 
 /// An endpoint of the map in this cgroup.
 pub fn open(cgroup: &Cgroup) -> Result<Map> {
-    Ok(Options::new().open(&channel(cgroup)?.options())?)
+    Ok(options(cgroup)?.open()?)
 }
 
 /// Its calls are those of the kernel, without the allocations and the checks of the library.

@@ -2,10 +2,10 @@
 //! Arguments that several commands share.
 
 use clap::{Args, ValueEnum};
-use sluice::bus::{Mode, Options, Policy};
-use sluice::{Channel, Name, OpenOptions};
+use sluice::bus::{Mode, Options, Policies, Policy};
+use sluice::{Bus, Name};
 
-use crate::args::{self, OpenChannelArgs};
+use crate::args::{self, OpenChannelArgs, With};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeliveryMode {
@@ -47,21 +47,19 @@ impl From<PolicyName> for Policy {
     }
 }
 
-/// The properties of a new bus.
+/// Sets the properties of a new bus.
 pub fn new_bus(
+    bus: Options,
     mode: Option<DeliveryMode>,
     policies: &[PolicyName],
     mappable: bool,
     capacity: Option<u64>,
 ) -> Options {
     let policies = policies.iter().copied().map(Policy::from);
-    let mode = mode.map_or(Mode::default(), Mode::from);
-    let options = Options::new().mode(mode).mappable(mappable);
-    let options = options.policies(policies.collect::<sluice::bus::Policies>());
-    match capacity {
-        Some(bytes) => options.capacity(bytes),
-        None => options,
-    }
+    bus.with(mode.map(Mode::from), Options::delivery)
+        .policies(policies.collect::<Policies>())
+        .mappable(mappable)
+        .with(capacity, Options::capacity)
 }
 
 /// How `pub` and `sub` open a bus.
@@ -104,15 +102,9 @@ pub struct OpenBusArgs {
 }
 
 impl OpenBusArgs {
-    pub fn channel(&self) -> sluice::Result<Channel> {
-        Ok(Channel::bus(self.name.as_bytes())?.in_scope(self.open.scope()?))
-    }
-
-    pub fn open_options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
-        self.open.options(channel)
-    }
-
-    pub fn options(&self) -> Options {
-        new_bus(self.mode, &self.policies, self.mappable, self.capacity)
+    pub fn options(&self) -> sluice::Result<Options> {
+        let bus = self.open.apply(Bus::named(&self.name))?;
+        let (mode, policies) = (self.mode, &self.policies);
+        Ok(new_bus(bus, mode, policies, self.mappable, self.capacity))
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
+use sluice::Bus;
 
 use super::args::{DeliveryMode, PolicyName, new_bus};
 use super::info::BusObject;
@@ -44,16 +45,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.bus()?;
-    let options = new_bus(
+    let bus = arguments.channel.options(Bus::named)?;
+    let bus = new_bus(
+        arguments.new.apply(bus),
         arguments.mode,
         &arguments.policies,
         arguments.mappable,
         arguments.capacity,
     );
-    options.create(&arguments.new.options(&channel))?;
+    bus.create_persistent()?;
     match arguments.json {
-        true => output::print_json(&BusObject::query(&channel)?),
+        true => output::print_json(&BusObject::query(&bus)?),
         false => Ok(()),
     }
 }

@@ -3,7 +3,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use sluice::bus::{BusInfo, Options, SubscriberInfo};
-use sluice::{Channel, Kind, Name};
+use sluice::{Bus, Kind, Name};
 
 use crate::args::{InfoArgs, ScopeArgs};
 use crate::channel_row::ChannelRow;
@@ -113,10 +113,10 @@ pub struct BusObject {
 }
 
 impl BusObject {
-    pub fn query(channel: &Channel) -> sluice::Result<Self> {
+    pub fn query(bus: &Options) -> sluice::Result<Self> {
         Ok(Self {
-            channel: ChannelRow::from(&channel.info()?),
-            bus: Row::from(&channel.bus_info()?),
+            channel: ChannelRow::from(&bus.channel()?.info()?),
+            bus: Row::from(&bus.info()?),
             subscribers: None,
         })
     }
@@ -133,10 +133,10 @@ impl BusObject {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let info = &arguments.info;
-    let channel = info.channel.bus()?;
-    let mut object = BusObject::query(&channel)?;
+    let bus = info.channel.options(Bus::named)?;
+    let mut object = BusObject::query(&bus)?;
     if arguments.subscribers {
-        object.subscribers = Some(subscribers(&channel)?);
+        object.subscribers = Some(subscribers(&bus)?);
     }
     match info.json {
         true => output::print_json(&object),
@@ -145,18 +145,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Through an endpoint that sends nothing.
-fn subscribers(channel: &Channel) -> Result<Vec<Row<SubscriberInfo>>> {
-    let sender = Options::new().open_sender(&channel.options());
-    let sender = sender.context("cannot list the subscribers")?;
+fn subscribers(bus: &Options) -> Result<Vec<Row<SubscriberInfo>>> {
+    let sender = bus.sender().context("cannot list the subscribers")?;
     Ok(sender.subscribers()?.iter().map(Row::from).collect())
 }
 
 pub fn list(arguments: &ListArguments) -> Result<()> {
     let scope = arguments.scope.scope()?;
     ls::print_kind(&scope, Kind::Bus, arguments.json, |name| {
-        let channel = Channel::bus(name.as_bytes())?.in_scope(scope.clone());
-        let info = channel.bus_info()?;
-        let object = BusObject::query(&channel)?;
+        let bus = Bus::named(name).scope(scope.clone());
+        let (info, object) = (bus.info()?, BusObject::query(&bus)?);
         Ok((Row::from(&ListedBus { name, info }), object))
     })
 }

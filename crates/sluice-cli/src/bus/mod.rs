@@ -11,8 +11,8 @@ mod summary;
 
 use anyhow::Result;
 use clap::Subcommand;
+use sluice::Kind;
 
-use crate::args::ChannelArgs;
 use crate::rm;
 
 #[derive(Subcommand)]
@@ -37,7 +37,7 @@ pub fn run(verb: &Verb) -> Result<()> {
     match verb {
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => info::list(arguments),
-        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::bus),
+        Verb::Rm(arguments) => rm::run(arguments, Kind::Bus),
         Verb::Info(arguments) => info::run(arguments),
         Verb::Pub(arguments) => publish::run(arguments),
         Verb::Sub(arguments) => subscribe::run(arguments),

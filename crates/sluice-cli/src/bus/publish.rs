@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Args;
-use sluice::Channel;
 use sluice::bus::{Mode, OpenError, Sender};
 
 use super::args::OpenBusArgs;
@@ -93,13 +92,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 impl Arguments {
     fn open(&self) -> Result<Sender> {
-        let channel = self.bus.channel()?;
+        let bus = self.bus.options()?;
         let limit = WaitLimit::from_now(self.wait);
         if !limit.is_given() {
-            return Ok(self.try_open(&channel)?);
+            return Ok(bus.sender()?);
         }
+        let channel = bus.channel()?;
         let awaited = format!("the bus '{}' in {}", channel.name(), channel.scope());
-        let sender = limit.retry(&awaited, || match self.try_open(&channel) {
+        let sender = limit.retry(&awaited, || match bus.sender() {
             Err(OpenError::Open(sluice::Error::NotFound { .. })) => Ok(None),
             other => Ok(Some(other?)),
         })?;
@@ -110,11 +110,6 @@ impl Arguments {
         );
         limit.retry(&awaited, || has_receiver(&sender))?;
         Ok(sender)
-    }
-
-    fn try_open(&self, channel: &Channel) -> Result<Sender, OpenError> {
-        let options = self.bus.options();
-        options.open_sender(&self.bus.open_options(channel))
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
 use clap::Args;
-use sluice::bus::{Message, RecvError, Subscriber};
+use sluice::bus::{Message, Options, Policy, RecvError, Subscriber};
 
 use super::args::{OpenBusArgs, PolicyName};
 use super::output::push;
 use super::summary::Stats;
-use crate::args;
+use crate::args::{self, With};
 use crate::output;
 use crate::ring::codec::{Format, Framing};
 use crate::signals::FinalReport;
@@ -105,15 +105,9 @@ fn report(stats: &Stats, id: u64, in_full: bool) -> Result<()> {
 
 impl Arguments {
     fn open(&self) -> Result<Subscriber> {
-        let channel = self.bus.channel()?;
-        let mut options = self.bus.options().monitor(self.monitor);
-        if let Some(policy) = self.policy {
-            options = options.policy(policy.into());
-        }
-        if let Some(limit) = self.limit {
-            options = options.limit(limit);
-        }
-        Ok(options.open_subscriber(&self.bus.open_options(&channel))?)
+        let bus = self.bus.options()?.monitor(self.monitor);
+        let bus = bus.with(self.policy.map(Policy::from), Options::policy);
+        Ok(bus.with(self.limit, Options::limit).subscriber()?)
     }
 }
 

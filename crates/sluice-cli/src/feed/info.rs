@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use sluice::Channel;
+use sluice::Feed;
 use sluice::feed::{FeedInfo, Receiver};
 
 use super::FeedArgs;
@@ -44,7 +44,7 @@ struct Simulator {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let state = match &arguments.feed.name {
-        Some(name) => State::new(&Channel::feed(name.as_bytes())?.feed_info()?, None),
+        Some(name) => State::new(&Feed::named(name).info()?, None),
         None => {
             let info = arguments.feed.open()?.info()?;
             State::new(&info, Some(Simulator::from(&info)))

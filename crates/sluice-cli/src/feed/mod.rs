@@ -12,8 +12,7 @@ mod signals;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use sluice::feed::Feed;
-use sluice::{Kind, Name, Scope};
+use sluice::{Feed, Kind, Name, Scope};
 
 use crate::{args, ls};
 
@@ -46,7 +45,7 @@ struct FeedArgs {
 impl FeedArgs {
     fn open(&self) -> sluice::Result<Feed> {
         match &self.name {
-            Some(name) => Feed::open(name.as_bytes()),
+            Some(name) => Feed::named(name).open(),
             None => Feed::simulator(),
         }
     }

@@ -9,23 +9,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use sluice::map::{Map, OpenError, Options, VALUE_MAX};
-use sluice::{Channel, Name, OpenOptions};
+use sluice::map::{OpenError, Options, VALUE_MAX};
+use sluice::{Map, Name};
 use sluice_abi::map::EVENTS_MAX;
 
 use super::durable::DurableArgs;
 use super::escape::unescape;
 use super::stored::ForceArgs;
-use crate::args::{self, ChannelArgs, OpenChannelArgs};
+use crate::args::{self, ChannelArgs, OpenChannelArgs, With};
 use crate::output;
 use crate::stream::{self, file_path};
 
-/// The limits of a new map.
-pub fn new_map(capacity: Option<u64>, entries: Option<u64>, events: Option<u32>) -> Options {
-    Options::new()
-        .capacity(capacity.unwrap_or_default())
-        .entries(entries.unwrap_or_default())
-        .events(events.unwrap_or_default())
+/// Sets the limits of a new map.
+pub fn new_map(
+    map: Options,
+    capacity: Option<u64>,
+    entries: Option<u64>,
+    events: Option<u32>,
+) -> Options {
+    map.with(capacity, Options::capacity)
+        .with(entries, Options::entries)
+        .with(events, Options::events)
 }
 
 /// How the commands that change or watch a map open it.
@@ -79,18 +83,15 @@ impl OpenMapArgs {
         self.open(Options::open_reader)
     }
 
-    fn open(
-        &self,
-        open: impl FnOnce(&Options, &OpenOptions<'_>) -> Result<Map, OpenError>,
-    ) -> Result<Map> {
-        let channel = Channel::map(self.name.as_bytes())?.in_scope(self.open.scope()?);
-        let mut options = new_map(self.capacity, self.entries, self.events);
+    fn open(&self, open: impl FnOnce(&Options) -> Result<Map, OpenError>) -> Result<Map> {
+        let map = self.open.apply(Map::named(&self.name))?;
+        let mut map = new_map(map, self.capacity, self.entries, self.events);
         if self.durable {
-            options = options.durable(self.durability.durability()?);
+            map = map.durable(self.durability.durability()?);
         } else if self.open.creates() {
-            self.force.check(&channel, self.open.directory())?;
+            self.force.check(&map.channel()?, self.open.directory())?;
         }
-        Ok(open(&options, &self.open.options(&channel))?)
+        Ok(open(&map)?)
     }
 
     pub fn name(&self) -> &Name {
@@ -104,8 +105,7 @@ impl OpenMapArgs {
 
 /// Opens an existing map to read it.
 pub fn open_reader(channel: &ChannelArgs) -> Result<Map> {
-    let channel = channel.map()?;
-    Ok(Options::new().open_reader(&channel.options())?)
+    Ok(channel.options(Map::named)?.open_reader()?)
 }
 
 #[derive(Args)]

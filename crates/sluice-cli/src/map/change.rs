@@ -6,9 +6,8 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
-use sluice::Name;
-use sluice::escape;
-use sluice::map::{DeleteOptions, Options, SetOptions, WriteError};
+use sluice::map::{DeleteOptions, SetOptions, WriteError};
+use sluice::{Map, Name, escape};
 
 use super::args::{KeyArgs, OpenMapArgs, ValueArgs};
 use super::get::NoSuchKey;
@@ -132,8 +131,8 @@ fn change_entry(
 
 pub fn del(arguments: &DelArguments) -> Result<()> {
     let key = arguments.key.bytes()?;
-    let channel = arguments.channel.map()?;
-    let map = Options::new().open_writer(&channel.options())?;
+    let map = arguments.channel.options(Map::named)?.open_writer()?;
+    let name = arguments.channel.name();
     let options = DeleteOptions::new().nowait(arguments.nowait);
     let options = match arguments.if_version {
         Some(version) => options.if_version(version),
@@ -141,8 +140,8 @@ pub fn del(arguments: &DelArguments) -> Result<()> {
     };
     let deleted = map
         .delete_with(&key, options)
-        .map_err(|error| explain(error, ["cannot delete", "deleted"], &key, channel.name()))?;
-    let version = deleted.ok_or_else(|| NoSuchKey::new(&key, channel.name()))?;
+        .map_err(|error| explain(error, ["cannot delete", "deleted"], &key, name))?;
+    let version = deleted.ok_or_else(|| NoSuchKey::new(&key, name))?;
     print(arguments.json, None, version)
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::{Error, Result};
 use clap::Args;
-use sluice::Channel;
-use sluice::map::OpenError;
+use sluice::map::{OpenError, Options};
+use sluice::{Map, Name};
 use sluice_abi::map::EVENTS_MAX;
 
 use super::args::new_map;
@@ -53,32 +53,34 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.map()?;
-    let mut options = new_map(arguments.capacity, arguments.entries, arguments.events);
+    let map = arguments.channel.options(Map::named)?;
+    let (entries, events) = (arguments.entries, arguments.events);
+    let mut map = new_map(
+        arguments.new.apply(map),
+        arguments.capacity,
+        entries,
+        events,
+    );
+    let (name, directory) = arguments.channel.place();
     match arguments.durable {
-        true => options = options.durable(arguments.durability.durability()?),
-        false => {
-            let (_, directory) = arguments.channel.place();
-            arguments.force.check(&channel, directory)?;
-        }
+        true => map = map.durable(arguments.durability.durability()?),
+        false => arguments.force.check(&map.channel()?, directory)?,
     }
-    options
-        .create(&arguments.new.options(&channel))
-        .map_err(|error| explain(error, &channel))?;
+    map.create_persistent()
+        .map_err(|error| explain(error, &map, name))?;
     match arguments.json {
-        true => output::print_json(&MapObject::query(&channel)?),
+        true => output::print_json(&MapObject::query(&map)?),
         false => Ok(()),
     }
 }
 
 /// A map may be stored, and not loaded.
-fn explain(error: OpenError, channel: &Channel) -> Error {
+fn explain(error: OpenError, map: &Options, name: &Name) -> Error {
     let exists = matches!(&error, OpenError::Open(sluice::Error::AlreadyExists { .. }));
-    let is_loaded = || !matches!(channel.info(), Err(sluice::Error::NotFound { .. }));
+    let is_loaded = || !matches!(map.info(), Err(sluice::Error::NotFound { .. }));
     match exists && !is_loaded() {
         true => Error::new(error).context(format!(
-            "'{0}' is stored, but not attached; run 'sluice store attach {0}', or 'sluice store forget {0}'",
-            channel.name()
+            "'{name}' is stored, but not attached; run 'sluice store attach {name}', or 'sluice store forget {name}'"
         )),
         false => error.into(),
     }

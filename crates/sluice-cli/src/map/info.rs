@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use sluice::map::{DurableInfo, MapInfo, StoreError};
-use sluice::{Channel, Kind, Name, Scope};
+use sluice::map::{DurableInfo, MapInfo, Options, StoreError};
+use sluice::{Kind, Map, Name, Scope};
 
 use crate::args::InfoArgs;
 use crate::channel_row::ChannelRow;
@@ -105,18 +105,18 @@ pub struct MapObject {
 }
 
 impl MapObject {
-    pub fn query(channel: &Channel) -> sluice::Result<Self> {
-        let map = channel.map_info()?;
+    pub fn query(map: &Options) -> sluice::Result<Self> {
+        let info = map.info()?;
         Ok(Self {
-            channel: ChannelRow::from(&channel.info()?),
-            map: Row::from(&map),
-            durable: map.durable.as_ref().map(Row::from),
+            channel: ChannelRow::from(&map.channel()?.info()?),
+            map: Row::from(&info),
+            durable: info.durable.as_ref().map(Row::from),
         })
     }
 }
 
 pub fn run(arguments: &InfoArgs) -> Result<()> {
-    let object = MapObject::query(&arguments.channel.map()?)?;
+    let object = MapObject::query(&arguments.channel.options(Map::named)?)?;
     match arguments.json {
         true => output::print_json(&object),
         false => {
@@ -134,9 +134,8 @@ pub fn run(arguments: &InfoArgs) -> Result<()> {
 /// Lists the maps of this scope.
 pub fn list(scope: &Scope, json: bool) -> Result<()> {
     ls::print_kind(scope, Kind::Map, json, |name| {
-        let channel = Channel::map(name.as_bytes())?.in_scope(scope.clone());
-        let info = channel.map_info()?;
-        let object = MapObject::query(&channel)?;
+        let map = Map::named(name).scope(scope.clone());
+        let (info, object) = (map.info()?, MapObject::query(&map)?);
         Ok((Row::from(&ListedMap { name, info }), object))
     })
 }

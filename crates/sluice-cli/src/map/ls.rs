@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use sluice::escape;
-use sluice::map::{Entry, EntryInfo, Map, Options};
-use sluice::{Channel, Name};
+use sluice::map::{Entry, EntryInfo};
+use sluice::{Map, Name, escape};
 
 use super::args::PrefixArgs;
 use super::info;
@@ -86,8 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
         return info::list(&scope, arguments.json);
     };
-    let channel = Channel::map(name.as_bytes())?.in_scope(scope);
-    let map = Options::new().open_reader(&channel.options())?;
+    let map = Map::named(name).scope(scope).open_reader()?;
     match arguments.values {
         true => print_entries(&map, arguments),
         false => print_keys(&map, arguments),

@@ -20,9 +20,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Subcommand;
-use sluice::Name;
+use sluice::{Kind, Name};
 
-use crate::args::{ChannelArgs, InfoArgs};
+use crate::args::InfoArgs;
 use crate::rm;
 
 pub use get::NoSuchKey;
@@ -90,7 +90,7 @@ fn execute(verb: &Verb) -> Result<()> {
     match verb {
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => ls::run(arguments),
-        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::map),
+        Verb::Rm(arguments) => rm::run(arguments, Kind::Map),
         Verb::Info(arguments) => info::run(arguments),
         Verb::Get(arguments) => get::run(arguments),
         Verb::Set(arguments) => change::set(arguments),

@@ -4,8 +4,8 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use sluice::map::{Map, OpenError, Options};
-use sluice::{Channel, Error};
+use sluice::map::{OpenError, Options};
+use sluice::{Error, Map};
 
 use crate::args::{self, ChannelArgs};
 use crate::output;
@@ -31,13 +31,12 @@ struct Synced {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.map()?;
-    let map = open(&channel)?;
+    let map = open(&arguments.channel.options(Map::named)?)?;
     let synced = match arguments.number {
         Some(number) => map.sync_to(number),
         None => map.sync(),
     };
-    let stored = synced.with_context(|| format!("syncing '{}'", channel.name()))?;
+    let stored = synced.with_context(|| format!("syncing '{}'", arguments.channel.name()))?;
     match arguments.json {
         true => output::print_json(&Synced { stored }),
         false => Ok(()),
@@ -45,11 +44,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Any permission suffices.
-fn open(channel: &Channel) -> Result<Map, OpenError> {
-    match Options::new().open_reader(&channel.options()) {
-        Err(OpenError::Open(Error::PermissionDenied { .. })) => {
-            Options::new().open_writer(&channel.options())
-        }
+fn open(map: &Options) -> Result<Map, OpenError> {
+    match map.open_reader() {
+        Err(OpenError::Open(Error::PermissionDenied { .. })) => map.open_writer(),
         other => other,
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
+use sluice::{Options, Pipe};
 
-use crate::args::{self, ChannelArgs, NewChannelArgs};
+use crate::args::{self, ChannelArgs, NewChannelArgs, With};
 use crate::channel_row::ChannelRow;
 use crate::output;
 
@@ -26,14 +27,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.pipe()?;
-    let options = arguments.new.options(&channel);
-    let options = options.create(true).exclusive(true);
-    let options = options.capacity(arguments.capacity.unwrap_or(0));
-    // A nonblocking open for reading succeeds without the other side.
-    drop(options.persistent(true).nonblocking(true).reader()?);
+    let pipe = arguments.channel.options(Pipe::named)?;
+    let pipe = arguments.new.apply(pipe);
+    let pipe = pipe.with(arguments.capacity, Options::capacity);
+    pipe.create_persistent()?;
     match arguments.json {
-        true => output::print_json(&ChannelRow::from(&channel.info()?)),
+        true => output::print_json(&ChannelRow::from(&pipe.info()?)),
         false => Ok(()),
     }
 }

@@ -12,9 +12,10 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Error, Result, anyhow};
 use clap::Subcommand;
-use sluice::{Kind, Reader};
+use sluice::Kind;
+use sluice::pipe::Reader;
 
-use crate::args::{ChannelArgs, InfoArgs};
+use crate::args::InfoArgs;
 use crate::{ls, rm};
 
 #[derive(Subcommand)]
@@ -41,7 +42,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Recv(arguments) => recv::run(arguments),
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Pipe),
-        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::pipe),
+        Verb::Rm(arguments) => rm::run(arguments, Kind::Pipe),
         Verb::Info(arguments) => info::run(arguments),
     }
 }

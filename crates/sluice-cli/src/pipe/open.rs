@@ -2,9 +2,10 @@
 //! The arguments that `send` and `recv` share: the pipe to open, and whether to create it.
 
 use clap::Args;
-use sluice::{Channel, Name, OpenOptions, Pipe, Reader, Scope, Writer};
+use sluice::pipe::{Reader, Writer};
+use sluice::{Channel, Name, Options, Pipe, Scope};
 
-use crate::args::{self, OpenChannelArgs};
+use crate::args::{self, OpenChannelArgs, With};
 use crate::wait_notice::with_wait_notice;
 
 #[derive(Args)]
@@ -25,7 +26,7 @@ pub struct OpenArgs {
 
 enum Target {
     Unnamed,
-    Channel(Channel),
+    Named(Channel, Options<Pipe>),
 }
 
 impl OpenArgs {
@@ -33,8 +34,8 @@ impl OpenArgs {
         let target = self.target()?;
         let awaited = target.awaited("a sender", "send");
         with_wait_notice(&awaited, || match &target {
-            Target::Unnamed => Pipe::new().reader(),
-            Target::Channel(channel) => self.options(channel).reader(),
+            Target::Unnamed => Pipe::unnamed().reader(),
+            Target::Named(_, pipe) => pipe.reader(),
         })
     }
 
@@ -42,8 +43,8 @@ impl OpenArgs {
         let target = self.target()?;
         let awaited = target.awaited("a receiver", "recv");
         with_wait_notice(&awaited, || match &target {
-            Target::Unnamed => Pipe::new().writer(),
-            Target::Channel(channel) => self.options(channel).writer(),
+            Target::Unnamed => Pipe::unnamed().writer(),
+            Target::Named(_, pipe) => pipe.writer(),
         })
     }
 
@@ -51,14 +52,9 @@ impl OpenArgs {
         let Some(name) = &self.name else {
             return Ok(Target::Unnamed);
         };
-        let channel = Channel::pipe(name.as_bytes())?;
-        Ok(Target::Channel(channel.in_scope(self.open.scope()?)))
-    }
-
-    fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
-        self.open
-            .options(channel)
-            .capacity(self.capacity.unwrap_or(0))
+        let pipe = self.open.apply(Pipe::named(name))?;
+        let pipe = pipe.with(self.capacity, Options::capacity);
+        Ok(Target::Named(pipe.channel()?, pipe))
     }
 }
 
@@ -70,7 +66,7 @@ impl Target {
                 "{peer} at the unnamed pipe of {}; run 'sluice pipe {verb}' in the same cgroup",
                 Scope::own()
             ),
-            Self::Channel(channel) => {
+            Self::Named(channel, _) => {
                 let (name, scope) = (channel.name(), channel.scope());
                 format!("{peer} at '{name}' in {scope}; run 'sluice pipe {verb} {name}' there")
             }

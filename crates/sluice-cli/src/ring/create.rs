@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
-use sluice::ring::Options;
+use sluice::{Options, Ring};
 
 use super::info::RingObject;
-use crate::args::{self, ChannelArgs, NewChannelArgs};
+use crate::args::{self, ChannelArgs, NewChannelArgs, With};
 use crate::output;
 
 #[derive(Args)]
@@ -32,17 +32,13 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.ring()?;
-    let mut options = Options::new();
-    if let Some(bytes) = arguments.capacity {
-        options = options.capacity(bytes);
-    }
-    if let Some(node) = arguments.node {
-        options = options.numa_node(node);
-    }
-    options.create(&arguments.new.options(&channel))?;
+    let ring = arguments.channel.options(Ring::named)?;
+    let ring = arguments.new.apply(ring);
+    let ring = ring.with(arguments.capacity, Options::capacity);
+    let ring = ring.with(arguments.node, Options::numa_node);
+    ring.create_persistent()?;
     match arguments.json {
-        true => output::print_json(&RingObject::query(&channel)?),
+        true => output::print_json(&RingObject::query(&ring)?),
         false => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use serde::Serialize;
-use sluice::Channel;
 use sluice::ring::RingInfo;
+use sluice::{Options, Ring};
 
 use crate::args::InfoArgs;
 use crate::channel_row::ChannelRow;
@@ -36,16 +36,16 @@ pub struct RingObject {
 }
 
 impl RingObject {
-    pub fn query(channel: &Channel) -> sluice::Result<Self> {
+    pub fn query(ring: &Options<Ring>) -> sluice::Result<Self> {
         Ok(Self {
-            channel: ChannelRow::from(&channel.info()?),
-            ring: Row::from(&channel.ring_info()?),
+            channel: ChannelRow::from(&ring.channel()?.info()?),
+            ring: Row::from(&ring.info()?),
         })
     }
 }
 
 pub fn run(arguments: &InfoArgs) -> Result<()> {
-    let object = RingObject::query(&arguments.channel.ring()?)?;
+    let object = RingObject::query(&arguments.channel.options(Ring::named)?)?;
     if arguments.json {
         return output::print_json(&object);
     }

@@ -19,7 +19,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use sluice::Kind;
 
-use crate::args::{ChannelArgs, InfoArgs};
+use crate::args::InfoArgs;
 use crate::{ls, rm};
 
 pub use listen::PathInUse;
@@ -49,7 +49,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Recv(arguments) => recv::run(arguments),
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Ring),
-        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::ring),
+        Verb::Rm(arguments) => rm::run(arguments, Kind::Ring),
         Verb::Info(arguments) => info::run(arguments),
     }
 }

@@ -4,11 +4,11 @@ use std::io::{self, ErrorKind, IsTerminal};
 
 use anyhow::{Error, Result, anyhow};
 use clap::Args;
-use sluice::ring::{Consumer, Options, ReadBatch, RecvError};
+use sluice::ring::{Consumer, ReadBatch, RecvError};
 
 use super::codec::Format;
 use super::output::OutputBuffer;
-use super::setup::SetupArgs;
+use super::setup::{SetupArgs, SideOptions};
 use super::side::Role;
 use super::stats::Stats;
 use crate::args;
@@ -45,15 +45,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let output = stream::output()?;
     let setup = &arguments.setup;
-    let mut options = Options::new();
-    if let Some(bytes) = arguments.capacity {
-        options = options.capacity(bytes);
-    }
-    if let Some(bytes) = arguments.max_capacity {
-        options = options.max_capacity(bytes);
-    }
-    let place = setup.place()?;
-    let mut consumer: Consumer = setup.set_up(&place, options)?;
+    let side = SideOptions {
+        capacity: arguments.capacity,
+        max_capacity: arguments.max_capacity,
+        ..SideOptions::default()
+    };
+    let place = setup.place(side)?;
+    let mut consumer: Consumer = setup.set_up(&place, side)?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
         false => Progress::new(None),

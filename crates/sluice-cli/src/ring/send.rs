@@ -4,10 +4,10 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
-use sluice::ring::{Options, Producer, SendError};
+use sluice::ring::{Producer, SendError};
 
 use super::codec::Decoder;
-use super::setup::SetupArgs;
+use super::setup::{SetupArgs, SideOptions};
 use super::side::Role;
 use super::stats::Stats;
 use crate::args;
@@ -38,13 +38,14 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let input = stream::input()?;
-    let mut options = Options::new().huge_pages(arguments.huge_pages);
-    if let Some(capacity) = arguments.capacity {
-        options = options.capacity(capacity);
-    }
+    let side = SideOptions {
+        capacity: arguments.capacity,
+        huge_pages: arguments.huge_pages,
+        ..SideOptions::default()
+    };
     let setup = &arguments.setup;
-    let place = setup.place()?;
-    let mut producer: Producer = setup.set_up(&place, options)?;
+    let place = setup.place(side)?;
+    let mut producer: Producer = setup.set_up(&place, side)?;
     let progress = match input.is_terminal() {
         true => Progress::hidden(),
         false => Progress::new(Progress::file_length(&input)),

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgGroup, Args};
-use sluice::ring::{Options, RingInfo, RoleState, SetupError};
-use sluice::{Channel, Error, Name, OpenOptions};
+use sluice::ring::{self, Attach, RingInfo, RoleState, SetupError};
+use sluice::{Channel, Error, Name, Options, Ring};
 
 use super::codec::Framing;
 use super::side::{Role, Side};
 use super::socket::SocketArgs;
 use super::wait::WaitLimit;
-use crate::args::{self, OpenChannelArgs};
+use crate::args::{self, OpenChannelArgs, With};
 use crate::wait_notice::with_wait_notice_if;
 
 const NUMA_NODES: &str = "/sys/devices/system/node";
@@ -92,14 +92,23 @@ struct PlaceArgs {
     endpoint: Option<RawFd>,
 }
 
+/// The options that only one side has as arguments.
+#[derive(Clone, Copy, Default)]
+pub struct SideOptions {
+    pub capacity: Option<u64>,
+    pub max_capacity: Option<u64>,
+    pub huge_pages: bool,
+}
+
 pub enum Place<'a> {
     Socket(&'a Path),
-    Channel(Channel),
+    Named(Channel, Options<Ring>),
     Endpoint(RawFd),
 }
 
 impl SetupArgs {
-    pub fn place(&self) -> Result<Place<'_>> {
+    /// Where the ring is. One with a name has its options.
+    pub fn place(&self, side: SideOptions) -> Result<Place<'_>> {
         let PlaceArgs {
             name,
             socket,
@@ -108,62 +117,70 @@ impl SetupArgs {
         Ok(match (socket, name) {
             (Some(path), _) => Place::Socket(path),
             (_, Some(name)) => {
-                let channel = Channel::ring(name.as_bytes())?;
-                Place::Channel(channel.in_scope(self.open.scope()?))
+                let ring = self.open.apply(Ring::named(name))?;
+                let ring = ring
+                    .mlock(self.lock)
+                    .with(self.spin, Options::spin)
+                    .with(self.node()?, Options::numa_node)
+                    .with(side.capacity, Options::capacity)
+                    .with(side.max_capacity, Options::max_capacity);
+                Place::Named(ring.channel()?, ring)
             }
             _ => Place::Endpoint(endpoint.expect("one of the three is required")),
         })
     }
 
     /// Waits for the other side, and sets up the ring with it. In a channel, and with an endpoint, it waits only with --wait.
-    pub fn set_up<S: Side>(&self, place: &Place, options: Options) -> Result<S> {
-        let options = self.apply(options)?;
+    pub fn set_up<S: Side>(&self, place: &Place, side: SideOptions) -> Result<S> {
         let limit = WaitLimit::from_now(self.wait);
-        let side = match place {
-            Place::Socket(path) => return self.socket.set_up(path, &limit, options),
-            Place::Channel(channel) => self.open(channel, &limit, &options)?,
-            Place::Endpoint(fd) => S::attach(&options, duplicate(*fd)?)?,
+        let set_up = match place {
+            Place::Socket(path) => {
+                let options = self.socket_options(side)?;
+                return self.socket.set_up(path, &limit, options);
+            }
+            Place::Named(channel, ring) => open(channel, ring, &limit)?,
+            Place::Endpoint(fd) => S::attach(&self.attach(side), duplicate(*fd)?)?,
         };
         match limit.is_given() {
-            true => wait_for_peer(side, &limit, &place.awaited(S::ROLE)),
-            false => Ok(side),
+            true => wait_for_peer(set_up, &limit, &place.awaited(S::ROLE)),
+            false => Ok(set_up),
         }
     }
 
     /// Transfers records. Prints a notice if the other side of a channel does not come soon.
     pub fn transfer<T>(&self, place: &Place, role: Role, action: impl FnOnce() -> T) -> T {
-        let Place::Channel(channel) = place else {
+        let Place::Named(_, ring) = place else {
             return action();
         };
-        let is_vacant = |ring: RingInfo| role.peer_state(&ring) == RoleState::Vacant;
+        let is_vacant = |info: RingInfo| role.peer_state(&info) == RoleState::Vacant;
         with_wait_notice_if(
-            || channel.ring_info().is_ok_and(is_vacant),
+            || ring.info().is_ok_and(is_vacant),
             &place.awaited(role),
             action,
         )
     }
 
-    fn apply(&self, mut options: Options) -> Result<Options> {
-        options = options.mlock(self.lock);
-        if let Some(time) = self.spin {
-            options = options.spin(time);
-        }
-        if let Some(node) = self.node {
-            check_node(node)?;
-            options = options.numa_node(node);
-        }
-        Ok(options)
+    fn socket_options(&self, side: SideOptions) -> Result<ring::Options> {
+        Ok(ring::Options::new()
+            .huge_pages(side.huge_pages)
+            .mlock(self.lock)
+            .with(self.spin, ring::Options::spin)
+            .with(self.node()?, ring::Options::numa_node)
+            .with(side.capacity, ring::Options::capacity)
+            .with(side.max_capacity, ring::Options::max_capacity))
     }
 
-    fn open<S: Side>(&self, channel: &Channel, limit: &WaitLimit, options: &Options) -> Result<S> {
-        let (name, scope) = (channel.name(), channel.scope());
-        let awaited =
-            format!("the ring '{name}' in {scope}; run 'sluice ring create {name}' there");
-        let open = self.open.options(channel);
-        limit.retry(&awaited, || match open_side(options, &open) {
-            Err(SetupError::Open(Error::NotFound { .. })) if limit.is_given() => Ok(None),
-            opened => Ok(Some(opened?)),
-        })
+    fn attach(&self, side: SideOptions) -> Attach {
+        Ring::attach()
+            .mlock(self.lock)
+            .with(self.spin, Attach::spin)
+            .with(side.max_capacity, Attach::max_capacity)
+    }
+
+    /// Fails if there is no such node.
+    fn node(&self) -> Result<Option<u32>> {
+        self.node.map(check_node).transpose()?;
+        Ok(self.node)
     }
 }
 
@@ -172,7 +189,7 @@ impl Place<'_> {
     fn awaited(&self, role: Role) -> String {
         let (peer, verb) = role.peer();
         match self {
-            Self::Channel(channel) => {
+            Self::Named(channel, _) => {
                 let (name, scope) = (channel.name(), channel.scope());
                 format!("{peer} at '{name}' in {scope}; run 'sluice ring {verb} {name}' there")
             }
@@ -183,12 +200,21 @@ impl Place<'_> {
     }
 }
 
+fn open<S: Side>(channel: &Channel, ring: &Options<Ring>, limit: &WaitLimit) -> Result<S> {
+    let (name, scope) = (channel.name(), channel.scope());
+    let awaited = format!("the ring '{name}' in {scope}; run 'sluice ring create {name}' there");
+    limit.retry(&awaited, || match open_side(ring) {
+        Err(SetupError::Open(Error::NotFound { .. })) if limit.is_given() => Ok(None),
+        opened => Ok(Some(opened?)),
+    })
+}
+
 /// Opens again if the role is taken, because it may be so only briefly.
-fn open_side<S: Side>(options: &Options, open: &OpenOptions) -> Result<S, SetupError> {
-    match S::open(options, open) {
+fn open_side<S: Side>(ring: &Options<Ring>) -> Result<S, SetupError> {
+    match S::open(ring) {
         Err(SetupError::RoleTaken { .. }) => {
             thread::sleep(TAKEN_BRIEFLY);
-            S::open(options, open)
+            S::open(ring)
         }
         opened => opened,
     }

@@ -3,9 +3,9 @@
 
 use std::os::fd::OwnedFd;
 
-use sluice::OpenOptions;
+use sluice::Ring;
 use sluice::ring::{
-    Consumer, Options, Producer, RingInfo, RoleState, SetupError, Socket, SystemError,
+    Attach, Consumer, Options, Producer, RingInfo, RoleState, SetupError, Socket, SystemError,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub trait Side: Send + Sized {
     const ROLE: Role;
 
     fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError>;
-    fn open(options: &Options, open: &OpenOptions) -> Result<Self, SetupError>;
-    fn attach(options: &Options, endpoint: OwnedFd) -> Result<Self, SetupError>;
+    fn open(ring: &sluice::Options<Ring>) -> Result<Self, SetupError>;
+    fn attach(options: &Attach, endpoint: OwnedFd) -> Result<Self, SetupError>;
     fn has_peer(&self) -> Result<bool, SystemError>;
     fn abort(self);
 }
@@ -48,12 +48,12 @@ impl Side for Producer {
         options.producer(socket)
     }
 
-    fn open(options: &Options, open: &OpenOptions) -> Result<Self, SetupError> {
-        options.open_producer(open)
+    fn open(ring: &sluice::Options<Ring>) -> Result<Self, SetupError> {
+        ring.producer()
     }
 
-    fn attach(options: &Options, endpoint: OwnedFd) -> Result<Self, SetupError> {
-        options.attach_producer(endpoint)
+    fn attach(options: &Attach, endpoint: OwnedFd) -> Result<Self, SetupError> {
+        options.producer(endpoint)
     }
 
     fn has_peer(&self) -> Result<bool, SystemError> {
@@ -72,12 +72,12 @@ impl Side for Consumer {
         options.consumer(socket)
     }
 
-    fn open(options: &Options, open: &OpenOptions) -> Result<Self, SetupError> {
-        options.open_consumer(open)
+    fn open(ring: &sluice::Options<Ring>) -> Result<Self, SetupError> {
+        ring.consumer()
     }
 
-    fn attach(options: &Options, endpoint: OwnedFd) -> Result<Self, SetupError> {
-        options.attach_consumer(endpoint)
+    fn attach(options: &Attach, endpoint: OwnedFd) -> Result<Self, SetupError> {
+        options.consumer(endpoint)
     }
 
     fn has_peer(&self) -> Result<bool, SystemError> {
