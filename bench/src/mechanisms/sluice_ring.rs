@@ -146,7 +146,7 @@ impl Sender for Producer {
     }
 
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
-        let mut batch = self.batch();
+        let mut batch = Producer::send_batch(self);
         for message in messages.chunks_exact(size) {
             batch.send(message)?;
         }
@@ -163,16 +163,16 @@ impl Sender for Producer {
 
 impl Receiver for Consumer {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        Ok(self.recv(message)?.unwrap_or(0))
+        Ok(self.recv_into(message)?.unwrap_or(0))
     }
 
     fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
-        let Some(mut batch) = self.batch()? else {
+        let Some(mut batch) = self.recv_batch()? else {
             return Ok(0);
         };
         let mut bytes = 0;
         for buffer in messages.chunks_exact_mut(size) {
-            match batch.recv(buffer)? {
+            match batch.recv_into(buffer)? {
                 Some(length) => bytes += length,
                 None => break,
             }
@@ -181,12 +181,11 @@ impl Receiver for Consumer {
     }
 
     fn receive_in_place(&mut self, read: Read<'_>) -> Result<usize> {
-        let Some(record) = self.peek()? else {
+        let Some(record) = self.recv()? else {
             return Ok(0);
         };
         // SAFETY: the producer's process is one of the benchmark, which does not write to a record after its commit.
         read(unsafe { record.as_slice() })?;
-        record.release();
         Ok(1)
     }
 }

@@ -84,7 +84,7 @@ fn every_subscriber_receives_a_message_with_its_header(_: &Context) -> Result<()
     sender.send_to(second.id(), b"to one")?;
     sender.send(b"")?;
     for (mut subscriber, addressed) in [(first, false), (second, true)] {
-        let message = subscriber.next()?;
+        let message = subscriber.recv()?;
         expect_bytes("the first", message.bytes(), b"to all")?;
         let seen = (message.sender, message.target);
         expect("its header", seen, (sender.id(), None))?;
@@ -94,11 +94,11 @@ fn every_subscriber_receives_a_message_with_its_header(_: &Context) -> Result<()
         expect("its sender's user", (message.uid, message.gid), (0, 0))?;
         let id = subscriber.id();
         if addressed {
-            let message = subscriber.next()?;
+            let message = subscriber.recv()?;
             expect_bytes("the second", message.bytes(), b"to one")?;
             expect("its target", message.target, Some(id))?;
         }
-        let message = subscriber.next()?;
+        let message = subscriber.recv()?;
         let seen = (message.len, message.sequence - number);
         expect("the last", seen, (0, 2))?;
         expect("losses", message.lost, 0)?;
@@ -111,15 +111,15 @@ fn a_message_for_a_small_buffer_stays(_: &Context) -> Result<()> {
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     sender.send(b"eight by")?;
     for _ in 0..2 {
-        let failure = subscriber.recv(&mut [0; 7]);
+        let failure = subscriber.recv_into(&mut [0; 7]);
         let small = matches!(failure, Err(RecvError::BufferTooSmall { len: 8, room: 7 }));
         ensure!(small, "{failure:?}");
     }
     let mut buffer = [0; 9];
-    let header = subscriber.recv_timeout(&mut buffer, LONG)?;
+    let header = subscriber.recv_into_timeout(&mut buffer, LONG)?;
     expect("its header", (header.len, header.sender), (8, sender.id()))?;
     expect_bytes("its bytes", &buffer[..8], b"eight by")?;
-    let empty = subscriber.try_recv(&mut buffer);
+    let empty = subscriber.try_recv_into(&mut buffer);
     ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
     Ok(())
 }
@@ -133,7 +133,7 @@ fn messages_of_all_sizes_arrive_one_by_one_and_in_batches(_: &Context) -> Result
     let message = |length| stream_bytes(0, length as u64, length);
     for length in lengths {
         sender.send(&message(length))?;
-        let received = subscriber.next()?;
+        let received = subscriber.recv()?;
         expect_bytes("a message", received.bytes(), &message(length))?;
     }
     for length in lengths {
@@ -142,7 +142,7 @@ fn messages_of_all_sizes_arrive_one_by_one_and_in_batches(_: &Context) -> Result
     let mut received = Vec::new();
     let mut calls = 0;
     while received.len() < lengths.len() {
-        let batch = subscriber.batch()?;
+        let batch = subscriber.recv_batch()?;
         received.extend(batch.map(|message| message.bytes().to_vec()));
         calls += 1;
     }
@@ -153,8 +153,8 @@ fn messages_of_all_sizes_arrive_one_by_one_and_in_batches(_: &Context) -> Result
     // The format changes back.
     sender.send(b"one")?;
     sender.send(b"two")?;
-    expect_bytes("one of two", subscriber.next()?.bytes(), b"one")?;
-    expect("the rest", subscriber.try_batch()?.len(), 1)
+    expect_bytes("one of two", subscriber.recv()?.bytes(), b"one")?;
+    expect("the rest", subscriber.try_recv_batch()?.len(), 1)
 }
 
 fn losses_are_reported_with_the_next_message(_: &Context) -> Result<()> {
@@ -165,7 +165,7 @@ fn losses_are_reported_with_the_next_message(_: &Context) -> Result<()> {
     }
     let mut next = 0;
     while next < 1000 {
-        let message = subscriber.try_next()?;
+        let message = subscriber.try_recv()?;
         next += message.lost;
         expect("its number", message.bytes(), &(next as u32).to_ne_bytes())?;
         expect("its sequence", message.sequence, next)?;
@@ -187,9 +187,9 @@ fn a_slow_subscriber_is_evicted(_: &Context) -> Result<()> {
         sender.send(&[0; 1000])?;
     }
     for _ in 0..2 {
-        let seen = subscriber.next().map(drop);
+        let seen = subscriber.recv().map(drop);
         ensure!(matches!(seen, Err(RecvError::Evicted)), "{seen:?}");
-        let seen = subscriber.batch_timeout(LONG).map(drop);
+        let seen = subscriber.recv_batch_timeout(LONG).map(drop);
         ensure!(matches!(seen, Err(RecvError::Evicted)), "{seen:?}");
     }
     let gone = sender.send_to(subscriber.id(), b"x");
@@ -211,7 +211,7 @@ fn a_blocking_subscriber_limits_senders(_: &Context) -> Result<()> {
     ensure!(matches!(late, Err(SendError::TimedOut(SHORT))), "{late:?}");
     ensure!(began.elapsed() >= SHORT, "after {:?}", began.elapsed());
     for number in 0..sent {
-        let message = subscriber.try_next()?;
+        let message = subscriber.try_recv()?;
         expect("its number", message.bytes(), &number.to_ne_bytes())?;
         expect("losses", message.lost, 0)?;
     }
@@ -226,7 +226,7 @@ fn a_blocking_subscriber_limits_senders(_: &Context) -> Result<()> {
     let polling = thread::spawn(move || sender.send_timeout(b"polling", LONG));
     let mut last = Vec::new();
     while last.len() < 2 {
-        let message = subscriber.next_timeout(LONG)?;
+        let message = subscriber.recv_timeout(LONG)?;
         if message.len > 4 {
             last.push(message.bytes().to_vec());
         }
@@ -253,7 +253,7 @@ fn jobs_go_to_one_subscriber_each(_: &Context) -> Result<()> {
     sender.send_to(subscribers[1].id(), &[10])?;
     let mut received = Vec::new();
     for (subscriber, count) in subscribers.iter_mut().zip([5, 6]) {
-        let batch = subscriber.try_batch()?;
+        let batch = subscriber.try_recv_batch()?;
         expect("its messages", batch.len(), count)?;
         received.extend(batch.map(|message| message.bytes()[0]));
     }
@@ -273,7 +273,7 @@ fn a_timeout_with_full_subscribers_sleeps(_: &Context) -> Result<()> {
     ensure!(used < 5 * SHORT, "{used:?} of processor time");
     let polling = thread::spawn(move || sender.send_timeout(b"polling", LONG));
     for _ in 0..=sent {
-        subscriber.next_timeout(LONG)?;
+        subscriber.recv_timeout(LONG)?;
     }
     polling
         .join()
@@ -294,7 +294,7 @@ fn a_queue_keeps_messages_without_subscribers(_: &Context) -> Result<()> {
     }
     let mut subscribers = [bus.subscriber()?, bus.subscriber()?];
     for number in 0..4_u8 {
-        let message = subscribers[usize::from(number % 2)].try_next()?;
+        let message = subscribers[usize::from(number % 2)].try_recv()?;
         expect("its bytes", message.bytes(), &[number])?;
     }
     let addressed = sender.send_to(subscribers[0].id(), b"x");
@@ -309,10 +309,10 @@ fn a_request_is_answered_by_the_id_of_its_sender(_: &Context) -> Result<()> {
     let ((asker, mut replies), (replier, mut requests)) = (both()?, both()?);
     expect("the ids", asker.id(), replies.id())?;
     asker.send(b"request")?;
-    let request = requests.next()?;
+    let request = requests.recv()?;
     replier.send_to(request.sender, b"reply")?;
-    expect_bytes("its own", replies.next()?.bytes(), b"request")?;
-    let reply = replies.next()?;
+    expect_bytes("its own", replies.recv()?.bytes(), b"request")?;
+    let reply = replies.recv()?;
     expect_bytes("the reply", reply.bytes(), b"reply")?;
     expect("its sender", reply.sender, replier.id())?;
     drop(asker);
@@ -340,7 +340,7 @@ fn messages_are_received_in_place(_: &Context) -> Result<()> {
             sender.try_send(&message(number))?;
         }
         for number in numbers {
-            let received = subscriber.next()?;
+            let received = subscriber.recv()?;
             expect_bytes("in place", &received.bytes().to_vec(), &message(number))?;
             let seen = (received.sender(), received.sequence());
             expect("its header", seen, (sender.id(), number as u64))?;
@@ -351,12 +351,12 @@ fn messages_are_received_in_place(_: &Context) -> Result<()> {
         sender.try_send(&[number])?;
     }
     for number in 0..50_u8 {
-        let received = subscriber.try_next()?;
+        let received = subscriber.try_recv()?;
         expect("its bytes", received.bytes().to_vec(), vec![number])?;
     }
-    let empty = subscriber.try_next().map(drop);
+    let empty = subscriber.try_recv().map(drop);
     ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
-    let late = subscriber.next_timeout(SHORT).map(drop);
+    let late = subscriber.recv_timeout(SHORT).map(drop);
     ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
     let own = subscriber.info()?.endpoint.context("no endpoint")?;
     expect("its state", (own.mapped, own.lag), (true, 0))
@@ -368,9 +368,9 @@ fn a_mapped_subscriber_delays_senders_until_it_releases(_: &Context) -> Result<(
     let mut subscriber = bus.mapped_subscriber()?;
     let sent = fill(&sender)?;
     for _ in 0..sent - 1 {
-        drop(subscriber.try_next()?);
+        drop(subscriber.try_recv()?);
     }
-    let last = subscriber.try_next()?;
+    let last = subscriber.try_recv()?;
     let bytes = (sent - 1).to_ne_bytes();
     // The room of the others is used again, and that of the last one is not.
     let refilled = fill(&sender)?;
@@ -378,7 +378,7 @@ fn a_mapped_subscriber_delays_senders_until_it_releases(_: &Context) -> Result<(
     expect("the last", last.bytes().to_vec(), bytes.to_vec())?;
     drop(last);
     let mut received = 0;
-    while subscriber.try_next().is_ok() {
+    while subscriber.try_recv().is_ok() {
         received += 1;
     }
     expect("the others", received, refilled)?;
@@ -401,8 +401,8 @@ fn a_mapped_subscriber_receives_from_memory_that_was_not_present(_: &Context) ->
         };
         sender.try_send(bytes)?;
         let received = match round % 2 {
-            0 => subscriber.try_next(),
-            _ => subscriber.next(),
+            0 => subscriber.try_recv(),
+            _ => subscriber.recv(),
         };
         let received = received.with_context(|| format!("message {round}"))?;
         expect_bytes("its bytes", &received.bytes().to_vec(), &[0; 100])?;
@@ -417,9 +417,9 @@ fn blocked_calls_end_when_the_bus_is_destroyed(_: &Context) -> Result<()> {
     let (mut subscriber, mut other) = (bus.subscriber()?, bus.subscriber()?);
     let is_destroyed = |seen: Result<(), RecvError>| matches!(seen, Err(RecvError::Destroyed));
     let receivers = [
-        thread::spawn(move || is_destroyed(subscriber.next().map(drop))),
-        thread::spawn(move || is_destroyed(other.batch_timeout(LONG).map(drop))),
-        thread::spawn(move || is_destroyed(mapped.next().map(drop))),
+        thread::spawn(move || is_destroyed(subscriber.recv().map(drop))),
+        thread::spawn(move || is_destroyed(other.recv_batch_timeout(LONG).map(drop))),
+        thread::spawn(move || is_destroyed(mapped.recv().map(drop))),
     ];
     thread::sleep(SHORT);
     bus.destroy()?;
@@ -438,21 +438,21 @@ fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
     let mut nonblocking = bus.clone().nonblocking(true).subscriber()?;
     let mut blocking = bus.subscriber()?;
     for empty in [
-        nonblocking.next().map(drop),
-        nonblocking.batch().map(drop),
-        nonblocking.recv(&mut [0]).map(drop),
-        blocking.try_next().map(drop),
-        blocking.try_batch().map(drop),
-        blocking.try_recv(&mut [0]).map(drop),
+        nonblocking.recv().map(drop),
+        nonblocking.recv_batch().map(drop),
+        nonblocking.recv_into(&mut [0]).map(drop),
+        blocking.try_recv().map(drop),
+        blocking.try_recv_batch().map(drop),
+        blocking.try_recv_into(&mut [0]).map(drop),
     ] {
         ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
     }
     for subscriber in [&mut nonblocking, &mut blocking] {
         let began = Instant::now();
         for late in [
-            subscriber.next_timeout(SHORT).map(drop),
-            subscriber.batch_timeout(SHORT).map(drop),
-            subscriber.recv_timeout(&mut [0], SHORT).map(drop),
+            subscriber.recv_timeout(SHORT).map(drop),
+            subscriber.recv_batch_timeout(SHORT).map(drop),
+            subscriber.recv_into_timeout(&mut [0], SHORT).map(drop),
         ] {
             ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
         }
@@ -462,7 +462,7 @@ fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
         thread::sleep(SHORT);
         sender.send(b"late")
     });
-    expect_bytes("late", blocking.next_timeout(LONG)?.bytes(), b"late")?;
+    expect_bytes("late", blocking.recv_timeout(LONG)?.bytes(), b"late")?;
     late.join()
         .map_err(|_| anyhow::anyhow!("a panic"))?
         .context("a send")
@@ -497,13 +497,13 @@ fn tasks_of_one_thread_send_and_receive(_: &Context) -> Result<()> {
             });
             let mut next = 0_u32;
             while next < 5000 {
-                let message = subscriber.next().await?;
+                let message = subscriber.recv().await?;
                 expect("losses", message.lost, 0)?;
                 let bytes = next.to_ne_bytes().repeat(100);
                 expect_bytes("a message", message.bytes(), &bytes)?;
                 next += 1;
                 if next == 2500 {
-                    next += subscriber.batch().await?.len() as u32;
+                    next += subscriber.recv_batch().await?.len() as u32;
                 }
             }
             sending.await?.with_context(|| format!("sending, {mode}"))
@@ -519,13 +519,13 @@ fn an_idle_task_is_woken_by_a_reply(_: &Context) -> Result<()> {
         let (id, mut buffer) = (subscriber.id(), [0; 8]);
         let sender = AsyncSender::new(sender)?;
         let mut subscriber = AsyncSubscriber::new(subscriber)?;
-        let late = subscriber.next_timeout(SHORT).await.map(drop);
+        let late = subscriber.recv_timeout(SHORT).await.map(drop);
         ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
         let sending = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
             sender.send_to(id, b"reply").await
         });
-        let header = subscriber.recv(&mut buffer).await?;
+        let header = subscriber.recv_into(&mut buffer).await?;
         expect("its header", (header.len, header.target), (5, Some(id)))?;
         sending.await?.context("a send")
     })
@@ -546,13 +546,13 @@ fn tasks_of_one_thread_send_and_receive_in_place(_: &Context) -> Result<()> {
             anyhow::Ok(())
         });
         for number in 0..5000_u32 {
-            let message = subscriber.next().await?;
+            let message = subscriber.recv().await?;
             let seen = (message.sender(), message.sequence());
             expect("its header", seen, (id, number.into()))?;
             let bytes = number.to_ne_bytes().repeat(100);
             expect_bytes("in place", &message.bytes().to_vec(), &bytes)?;
         }
-        let empty = subscriber.get_mut().try_next().map(drop);
+        let empty = subscriber.get_mut().try_recv().map(drop);
         ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
         sending.await?.context("sending")
     })
@@ -565,16 +565,16 @@ fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
     sender.send(b"one")?;
     runtime()?.block_on(async move {
         let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
-        drop(subscriber.next().await?);
+        drop(subscriber.recv().await?);
         expect("the lag before a wait", sender.info()?.lag, 1)?;
-        let late = subscriber.next_timeout(SHORT).await.map(drop);
+        let late = subscriber.recv_timeout(SHORT).await.map(drop);
         ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
         expect("the lag after it", sender.info()?.lag, 0)?;
         let sending = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
             sender.send(b"late")
         });
-        let message = subscriber.next().await?;
+        let message = subscriber.recv().await?;
         expect_bytes("a message", &message.bytes().to_vec(), b"late")?;
         drop(message);
         sending.await?.context("a send")?;
@@ -583,7 +583,7 @@ fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
             bus.destroy()
         });
         for _ in 0..2 {
-            let seen = subscriber.next().await.map(drop);
+            let seen = subscriber.recv().await.map(drop);
             ensure!(matches!(seen, Err(RecvError::Destroyed)), "{seen:?}");
         }
         destroying.await?.context("destroying the bus")
@@ -660,13 +660,13 @@ fn an_endpoint_can_be_attached_again(_: &Context) -> Result<()> {
     sender.send(b"one")?;
     sender.send(b"two")?;
     // The format of a batch is that of the endpoint.
-    expect("a batch", subscriber.batch()?.len(), 2)?;
+    expect("a batch", subscriber.recv_batch()?.len(), 2)?;
     let id = subscriber.id();
     let mut subscriber = Subscriber::attach(OwnedFd::from(subscriber))?;
     let sender = Sender::attach(OwnedFd::from(sender))?;
     sender.send(b"three")?;
     sender.send(b"four")?;
-    expect_bytes("the third", subscriber.next()?.bytes(), b"three")?;
+    expect_bytes("the third", subscriber.recv()?.bytes(), b"three")?;
     expect("the id", subscriber.id(), id)?;
     let copy = sender.as_fd().try_clone_to_owned()?;
     let wrong = Subscriber::attach(copy).map(drop);

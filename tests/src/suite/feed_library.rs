@@ -75,7 +75,7 @@ fn a_reader_and_a_consumer_receive_in_sequence(_: &Context) -> Result<()> {
         let mut content = None;
         feed.start(&simulation(COUNT, length))?;
         for _ in 0..COUNT {
-            let packet = reader.next()?;
+            let packet = reader.recv()?;
             follow(&mut next, &packet)?;
             expect("its length", packet.bytes().len(), length as usize)?;
             follow_content(&mut content, packet.bytes())?;
@@ -86,7 +86,7 @@ fn a_reader_and_a_consumer_receive_in_sequence(_: &Context) -> Result<()> {
         let mut content = None;
         feed.start(&simulation(COUNT, length))?;
         for _ in 0..COUNT {
-            let packet = consumer.next()?;
+            let packet = consumer.recv()?;
             follow(&mut next, &packet)?;
             let bytes = packet.bytes().to_vec();
             expect("its length", bytes.len(), length as usize)?;
@@ -112,12 +112,12 @@ fn losses_are_reported_with_the_next_packet(_: &Context) -> Result<()> {
     ensure!(lost >= fits, "{lost} lost of {}", 2 * fits);
     let mut next = before.sequence;
     for _ in 0..full.published - before.published {
-        let packet = consumer.try_next()?;
+        let packet = consumer.try_recv()?;
         expect("lost before it", packet.lost, 0)?;
         follow(&mut next, &packet)?;
     }
     feed.start(&simulation(1, 8))?;
-    let packet = consumer.next()?;
+    let packet = consumer.recv()?;
     expect("lost before the next one", packet.lost, lost)?;
     follow(&mut next, &packet)
 }
@@ -156,15 +156,15 @@ fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
     let time = 20 * MILLISECOND;
     let feed = Feed::simulator()?;
     let mut reader = feed.reader()?;
-    let empty = reader.try_next().map(drop);
+    let empty = reader.try_recv().map(drop);
     ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
     let began = Instant::now();
-    let late = reader.next_timeout(time).map(drop);
+    let late = reader.recv_timeout(time).map(drop);
     ensure!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
     ensure!(began.elapsed() >= time, "after {:?}", began.elapsed());
     feed.start(&simulation(2, 8))?;
     reader
-        .next_timeout(Duration::from_secs(60))
+        .recv_timeout(Duration::from_secs(60))
         .context("a packet")?;
     drop((reader, feed));
 
@@ -172,15 +172,15 @@ fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
     let mut consumer = feed.map()?;
     for spin in [Duration::ZERO, Duration::MAX] {
         consumer.set_spin(spin);
-        let empty = consumer.try_next().map(drop);
+        let empty = consumer.try_recv().map(drop);
         ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
         let began = Instant::now();
-        let late = consumer.next_timeout(time).map(drop);
+        let late = consumer.recv_timeout(time).map(drop);
         ensure!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
         ensure!(began.elapsed() >= time, "after {:?}", began.elapsed());
     }
     feed.start(&simulation(1, 8))?;
-    let packet = consumer.next_timeout(Duration::from_secs(60));
+    let packet = consumer.recv_timeout(Duration::from_secs(60));
     packet.map(drop).context("a packet")
 }
 
@@ -198,7 +198,7 @@ fn a_consumer_spins_or_sleeps_by_its_limit(_: &Context) -> Result<()> {
         feed.start(&simulation(COUNT, 8))?;
         let before = sleeps()?;
         for _ in 0..COUNT {
-            consumer.next()?.release();
+            consumer.recv()?.release();
         }
         let slept = sleeps()? - before;
         finished(&feed)?;
@@ -222,7 +222,7 @@ fn a_consumer_waits_for_its_descriptor(_: &Context) -> Result<()> {
             poll(&mut fds, PollTimeout::from(60_000_u16)).context("poll")?;
         }
         consumer.finish_wait();
-        while let Ok(packet) = consumer.try_next() {
+        while let Ok(packet) = consumer.try_recv() {
             follow(&mut next, &packet)?;
             received += 1;
         }
@@ -241,17 +241,17 @@ fn a_task_sleeps_until_a_packet(_: &Context) -> Result<()> {
     let consumer = feed.map()?;
     runtime()?.block_on(async {
         let mut consumer = AsyncConsumer::new(consumer)?;
-        let late = consumer.next_timeout(20 * MILLISECOND).await.map(drop);
+        let late = consumer.recv_timeout(20 * MILLISECOND).await.map(drop);
         ensure!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
         feed.start(&simulation(COUNT, 8))?;
         let (before, mut content) = (sleeps()?, None);
         for _ in 0..COUNT {
-            let packet = consumer.next().await?;
+            let packet = consumer.recv().await?;
             follow(&mut next, &packet)?;
             follow_content(&mut content, &packet.bytes().to_vec())?;
         }
         ensure!(sleeps()? > before, "the thread never slept");
-        let empty = consumer.get_mut().try_next().map(drop);
+        let empty = consumer.get_mut().try_recv().map(drop);
         ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
         Ok(())
     })
@@ -268,11 +268,11 @@ fn an_idle_task_is_woken_by_a_packet_and_the_end(context: &Context) -> Result<()
             thread::sleep(20 * MILLISECOND);
             publisher.unload()
         });
-        let packet = consumer.next().await?;
+        let packet = consumer.recv().await?;
         expect("its length", packet.bytes().len(), 16)?;
         drop(packet);
         for _ in 0..2 {
-            let end = consumer.next().await.map(drop);
+            let end = consumer.recv().await.map(drop);
             ensure!(matches!(end, Err(RecvError::Closed)), "{end:?}");
         }
         publishing.await?
@@ -286,8 +286,8 @@ fn a_received_endpoint_is_the_same_consumer(_: &Context) -> Result<()> {
     let mut reader = feed.reader()?;
     let mut other = Feed::from(passed).reader()?;
     feed.start(&simulation(2, 8))?;
-    let first = reader.next()?.sequence;
-    expect("the next packet", other.next()?.sequence, first + 1)
+    let first = reader.recv()?.sequence;
+    expect("the next packet", other.recv()?.sequence, first + 1)
 }
 
 fn each_failure_has_its_own_error(_: &Context) -> Result<()> {

@@ -255,13 +255,13 @@ fn an_entry_expires(_: &Context) -> Result<()> {
     let mut watcher = watch(&map)?;
     let options = SetOptions::new().time_to_live(SHORT);
     map.set_with("key", "value", options)?;
-    let created = watcher.next_timeout(LONG)?;
+    let created = watcher.recv_timeout(LONG)?;
     expect(
         "the set",
         seen(&created),
         (Change::Created, b"key", 1, 1, 0),
     )?;
-    let expired = watcher.next_timeout(LONG)?;
+    let expired = watcher.recv_timeout(LONG)?;
     expect(
         "the end",
         seen(&expired),
@@ -490,14 +490,14 @@ fn a_watcher_receives_every_change_in_order(_: &Context) -> Result<()> {
         (Change::Deleted, &b"a"[..], 5, 4),
         (Change::Created, &b"a"[..], 6, 6),
     ] {
-        let event = watcher.try_next()?;
+        let event = watcher.try_recv()?;
         expect(
             "an event",
             seen(&event),
             (change, key, sequence, version, 0),
         )?;
     }
-    let empty = watcher.try_next();
+    let empty = watcher.try_recv();
     ensure!(matches!(empty, Err(WatchError::Empty)), "{empty:?}");
     let info = map.info()?;
     expect("the state", (info.watchers, info.watched), (1, 6))
@@ -511,7 +511,7 @@ fn a_late_watcher_learns_what_it_has_missed(_: &Context) -> Result<()> {
     for number in 1..=CHANGES {
         map.set(number.to_ne_bytes(), "")?;
     }
-    let first = watcher.try_next()?;
+    let first = watcher.try_recv()?;
     let lost = CHANGES - u64::from(EVENTS);
     expect(
         "the first",
@@ -519,7 +519,7 @@ fn a_late_watcher_learns_what_it_has_missed(_: &Context) -> Result<()> {
         (lost + 1, lost),
     )?;
     for sequence in lost + 2..=CHANGES {
-        let event = watcher.try_next()?;
+        let event = watcher.try_recv()?;
         let expected = (
             Change::Created,
             &sequence.to_ne_bytes()[..],
@@ -529,7 +529,7 @@ fn a_late_watcher_learns_what_it_has_missed(_: &Context) -> Result<()> {
         );
         expect("a later one", seen(&event), expected)?;
     }
-    let empty = watcher.try_next();
+    let empty = watcher.try_recv();
     ensure!(matches!(empty, Err(WatchError::Empty)), "{empty:?}");
     expect("the count", map.info()?.missed, lost)
 }
@@ -542,11 +542,11 @@ fn a_watch_continues_after_a_sequence(_: &Context) -> Result<()> {
     for after in [0, 1, 9] {
         let mut watcher = map.watch(WatchFrom::After(after))?;
         expect("its beginning", watcher.since(), after)?;
-        let event = watcher.try_next()?;
+        let event = watcher.try_recv()?;
         expect("the next", (event.sequence, event.missed), (after + 1, 0))?;
     }
     let mut watcher = map.watch(WatchFrom::After(10))?;
-    let empty = watcher.try_next();
+    let empty = watcher.try_recv();
     ensure!(matches!(empty, Err(WatchError::Empty)), "{empty:?}");
     drop(watcher);
     let future = map.watch(WatchFrom::After(11)).map(drop);
@@ -566,28 +566,28 @@ fn an_endpoint_has_one_watcher_at_a_time(_: &Context) -> Result<()> {
     expect("watchers", map.info()?.watchers, 2)?;
     map.set("key", "")?;
     // Each receives it.
-    expect("the first", first.try_next()?.sequence, 1)?;
-    expect("the second", second.try_next()?.sequence, 1)?;
+    expect("the first", first.try_recv()?.sequence, 1)?;
+    expect("the second", second.try_recv()?.sequence, 1)?;
     drop(first);
     let mut first = map.watch(WatchFrom::After(0))?;
-    expect("again", first.try_next()?.sequence, 1)?;
+    expect("again", first.try_recv()?.sequence, 1)?;
     // A watcher keeps the endpoint.
     drop(map);
     other.set("key", "")?;
-    expect("its next", first.try_next()?.sequence, 2)
+    expect("its next", first.try_recv()?.sequence, 2)
 }
 
 fn watches_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
     let map = open()?;
     let nonblocking = entries().nonblocking(true).open_reader()?;
     let mut watchers = [watch(&nonblocking)?, watch(&map)?];
-    let empty = watchers[0].next();
+    let empty = watchers[0].recv();
     ensure!(matches!(empty, Err(WatchError::Empty)), "{empty:?}");
     for watcher in &mut watchers {
-        let empty = watcher.try_next();
+        let empty = watcher.try_recv();
         ensure!(matches!(empty, Err(WatchError::Empty)), "{empty:?}");
         let began = Instant::now();
-        let late = watcher.next_timeout(SHORT);
+        let late = watcher.recv_timeout(SHORT);
         ensure!(matches!(late, Err(WatchError::TimedOut(SHORT))), "{late:?}");
         ensure!(began.elapsed() >= SHORT, "{:?}", began.elapsed());
     }
@@ -596,7 +596,7 @@ fn watches_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
         map.set("late", "").map(drop)
     });
     for watcher in &mut watchers {
-        expect_bytes("late", &watcher.next_timeout(LONG)?.key, b"late")?;
+        expect_bytes("late", &watcher.recv_timeout(LONG)?.key, b"late")?;
     }
     late.join()
         .map_err(|_| anyhow::anyhow!("a panic"))?
@@ -607,7 +607,7 @@ fn a_blocked_watcher_is_woken_by_a_change(_: &Context) -> Result<()> {
     let map = open()?;
     let blocked = spawn("a blocked watcher", || {
         let map = open()?;
-        let event = watch(&map)?.next()?;
+        let event = watch(&map)?.recv()?;
         Ok(String::from_utf8(event.key)?)
     })?;
     blocked.wait_asleep_in(Call::Read)?;
@@ -620,7 +620,7 @@ fn all_calls_end_when_the_map_is_destroyed(_: &Context) -> Result<()> {
     map.set("key", "")?;
     let other = open()?;
     let mut watcher = watch(&other)?;
-    let blocked = thread::spawn(move || watcher.next().map(drop));
+    let blocked = thread::spawn(move || watcher.recv().map(drop));
     thread::sleep(SHORT);
     entries().destroy()?;
     let ended = blocked.join().map_err(|_| anyhow::anyhow!("a panic"))?;
@@ -655,22 +655,22 @@ fn an_idle_task_is_woken_by_a_change(_: &Context) -> Result<()> {
     let watcher = watch(&map)?;
     runtime()?.block_on(async move {
         let mut watcher = AsyncWatcher::new(watcher)?;
-        let late = watcher.next_timeout(SHORT).await;
+        let late = watcher.recv_timeout(SHORT).await;
         ensure!(matches!(late, Err(WatchError::TimedOut(SHORT))), "{late:?}");
         let setting = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
             map.set("one", "")?;
             map.set("two", "")
         });
-        expect_bytes("the first", &watcher.next().await?.key, b"one")?;
-        expect_bytes("the second", &watcher.next().await?.key, b"two")?;
+        expect_bytes("the first", &watcher.recv().await?.key, b"one")?;
+        expect_bytes("the second", &watcher.recv().await?.key, b"two")?;
         setting.await?.context("a set")?;
         let destroying = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
             entries().destroy().context("destroying the map")
         });
         for _ in 0..2 {
-            let ended = watcher.next().await;
+            let ended = watcher.recv().await;
             ensure!(matches!(ended, Err(WatchError::Destroyed)), "{ended:?}");
         }
         destroying.await?
@@ -712,7 +712,7 @@ fn typed_entries_are_those_that_were_set(_: &Context) -> Result<()> {
     for number in 0..100 {
         let set = map.set(&key(number), &user(number))?;
         expect("its version", set.version, u64::from(number) + 1)?;
-        let event = map.decode(watcher.try_next()?)?;
+        let event = map.decode(watcher.try_recv()?)?;
         expect("the key of the event", event.key, key(number))?;
     }
     let entry = map.get(&key(99))?.context("no entry")?;
@@ -820,7 +820,7 @@ fn the_state_of_the_map_is_shown(_: &Context) -> Result<()> {
     map.delete("other")?;
     let reader = entries().open_reader()?;
     let mut watcher = reader.watch(WatchFrom::After(0))?;
-    watcher.try_next()?;
+    watcher.try_recv()?;
     let (of_channel, of_endpoint) = (entries().info()?, reader.info()?);
     // A read returns all changes.
     expect("this endpoint", of_endpoint.watched, 3)?;

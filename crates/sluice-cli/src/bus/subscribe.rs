@@ -123,10 +123,10 @@ impl Received {
         while self.stats.messages() < limit {
             let received = match (arguments.count, arguments.timeout) {
                 // A batch could have more messages than requested, which others would miss.
-                (Some(_), None) => self.push(subscriber.next()),
-                (Some(_), Some(_)) => self.push(subscriber.next_timeout(timeout)),
-                (None, None) => self.push_all(subscriber.batch()),
-                (None, Some(_)) => self.push_all(subscriber.batch_timeout(timeout)),
+                (Some(_), None) => self.push(subscriber.recv()),
+                (Some(_), Some(_)) => self.push(subscriber.recv_timeout(timeout)),
+                (None, None) => self.push_all(subscriber.recv_batch()),
+                (None, Some(_)) => self.push_all(subscriber.recv_batch_timeout(timeout)),
             };
             received.map_err(|error| self.explain(error))?;
             let written = output.write_all(&self.buffer);

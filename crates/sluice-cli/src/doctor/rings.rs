@@ -33,7 +33,7 @@ fn try_ring() -> io::Result<()> {
     thread::scope(|scope| {
         scope.spawn(|| io::Result::Ok(options.producer(there)?.send(b"hello")?));
         // It fails, too, if the producer failed.
-        options.consumer(here)?.recv(&mut [0; 5])?;
+        options.consumer(here)?.recv_into(&mut [0; 5])?;
         Ok(())
     })
 }

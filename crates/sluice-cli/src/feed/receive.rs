@@ -129,8 +129,8 @@ impl Source {
 
     fn receive(&mut self, stats: &Stats) -> Result<(), RecvError> {
         match self {
-            Self::Read(reader) => stats.record(&*reader.next()?),
-            Self::Map(consumer) => stats.record(&*consumer.next()?),
+            Self::Read(reader) => stats.record(&*reader.recv()?),
+            Self::Map(consumer) => stats.record(&*consumer.recv()?),
         }
         Ok(())
     }

@@ -159,7 +159,7 @@ impl Stats {
 
 fn receive_all(consumer: &mut Consumer, received: &mut Received, mut output: &File) -> Result<()> {
     while received.stats.packets() < received.limit {
-        match consumer.next() {
+        match consumer.recv() {
             Err(RecvError::Closed) => break,
             other => received.push(&other?),
         }
@@ -176,7 +176,7 @@ impl Received {
     /// Packets that are available now.
     fn collect(&mut self, consumer: &mut Consumer) -> Result<(), RecvError> {
         while self.stats.packets() < self.limit && self.buffer.len() < CHUNK {
-            match consumer.try_next() {
+            match consumer.try_recv() {
                 Err(RecvError::Empty | RecvError::Closed) => break,
                 other => self.push(&other?),
             }

@@ -117,12 +117,12 @@ impl Received {
         while self.changes < limit {
             let first = match arguments.timeout {
                 Some(time) => watcher
-                    .next_timeout(time.saturating_sub(printed.elapsed()))
+                    .recv_timeout(time.saturating_sub(printed.elapsed()))
                     .map_err(|error| match error {
                         WatchError::TimedOut(_) => WatchError::TimedOut(time),
                         other => other,
                     }),
-                None => watcher.next(),
+                None => watcher.recv(),
             };
             let collected = first
                 .map_err(Error::new)
@@ -148,7 +148,7 @@ impl Received {
             if self.changes == limit || self.buffer.len() >= CHUNK {
                 break;
             }
-            match watcher.try_next() {
+            match watcher.try_recv() {
                 Err(WatchError::Empty) => break,
                 other => self.push(&other?)?,
             }

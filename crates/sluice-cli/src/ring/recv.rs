@@ -83,7 +83,9 @@ fn receive_all(
     let mut buffer = OutputBuffer::default();
     loop {
         let before = stats.bytes;
-        let batch = consumer.batch().map_err(|error| explain(stats, error))?;
+        let batch = consumer
+            .recv_batch()
+            .map_err(|error| explain(stats, error))?;
         let Some(mut batch) = batch else {
             return Ok(());
         };
@@ -107,7 +109,7 @@ fn collect(
     stats: &mut Stats,
 ) -> Result<(), RecvError> {
     while buffer.len() < limit {
-        let Some(record) = batch.take()? else {
+        let Some(record) = batch.recv()? else {
             break;
         };
         buffer.push(format, &record);

@@ -82,7 +82,7 @@ fn send_all(
             let records = stats.records;
             format!("cannot read standard input after {records} records; fix it and send again")
         })?;
-        let mut batch = producer.batch();
+        let mut batch = producer.send_batch();
         let mut send = |record: &[u8]| {
             batch.send(record).map_err(|error| explain(stats, error))?;
             stats.count(record.len());
