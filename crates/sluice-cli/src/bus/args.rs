@@ -103,7 +103,7 @@ pub struct OpenBusArgs {
 
 impl OpenBusArgs {
     pub fn options(&self) -> sluice::Result<Options> {
-        let bus = self.open.apply(Bus::named(&self.name))?;
+        let bus = self.open.apply(Bus::named(self.name))?;
         let (mode, policies) = (self.mode, &self.policies);
         Ok(new_bus(bus, mode, policies, self.mappable, self.capacity))
     }

@@ -84,7 +84,7 @@ impl OpenMapArgs {
     }
 
     fn open(&self, open: impl FnOnce(&Options) -> Result<Map, OpenError>) -> Result<Map> {
-        let map = self.open.apply(Map::named(&self.name))?;
+        let map = self.open.apply(Map::named(self.name))?;
         let mut map = new_map(map, self.capacity, self.entries, self.events);
         if self.durable {
             map = map.durable(self.durability.durability()?);

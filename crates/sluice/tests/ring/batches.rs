@@ -42,10 +42,10 @@ fn a_batch_filled_in_place_is_seen_when_it_is_whole() {
     drop(batch);
     let mut taken = consumer.recv_batch().expect("broken").expect("no end");
     for number in 0..3 {
-        let record = taken.take().expect("broken").expect("not there");
+        let record = taken.recv().expect("broken").expect("not there");
         assert_eq!(record.to_vec(), pattern(number, 30));
     }
-    assert!(taken.take().expect("broken").is_none());
+    assert!(taken.recv().expect("broken").is_none());
 }
 
 #[test]
