@@ -70,9 +70,13 @@ impl Values {
         Self::of(self.values.iter().filter_map(ratio))
     }
 
-    /// Whether the ranges of the rounds overlap. One is called better only if they do not.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.spread[0] <= other.spread[1] && other.spread[0] <= self.spread[1]
+    /// The ratio of medians that are not of the same rounds, with the largest range that rounds of both can have.
+    pub fn ratio_of_medians(&self, to: &Self) -> Self {
+        Self {
+            median: self.median / to.median,
+            spread: [self.spread[0] / to.spread[1], self.spread[1] / to.spread[0]],
+            values: Vec::new(),
+        }
     }
 }
 
@@ -139,17 +143,15 @@ mod tests {
         let ratio = ours.ratio(&theirs).unwrap();
         assert_eq!((ratio.median, ratio.spread), (3.5, [3.0, 4.0]));
         assert_eq!(ours.ratio(&values(&[(2, 1.0)])), None);
-        assert!(ours.overlaps(&theirs) && !ours.overlaps(&values(&[(0, 31.0)])));
+        let ratio = ours.ratio_of_medians(&theirs);
+        assert_eq!((ratio.median, ratio.spread), (8.0 / 7.0, [0.2, 15.0]));
     }
 
     #[test]
     fn memory_and_counts_have_units() {
-        assert_eq!(Unit::Bytes.text(512.0), "512 B");
         assert_eq!(Unit::Bytes.text(8192.0), "8.00 KiB");
         assert_eq!(Unit::Bytes.range([512.0, 2_097_152.0]), "512 B … 2.00 MiB");
-        assert_eq!(
-            Unit::Instructions.range([9990.0, 12_345.6]),
-            "9.99 … 12.3 k"
-        );
+        let counts = Unit::Instructions.range([9990.0, 12_345.6]);
+        assert_eq!(counts, "9.99 … 12.3 k");
     }
 }

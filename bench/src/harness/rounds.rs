@@ -41,29 +41,15 @@ pub trait Job {
     fn measure(&self) -> Result<Measurement>;
 }
 
-impl Job for Box<dyn Job> {
-    fn check(&self) -> Result<()> {
-        (**self).check()
-    }
-
-    fn measure(&self) -> Result<Measurement> {
-        (**self).measure()
-    }
-}
-
 pub struct Subject {
     pub mechanism: &'static str,
     /// The name in tables.
     pub label: String,
     pub waiting: Waiting,
-    pub processes: usize,
-    /// The conditions beside those of the case, such as the number of receivers.
-    pub axes: Axes,
     pub job: Box<dyn Job>,
 }
 
 impl Subject {
-    /// One sender and one receiver.
     pub fn new(
         mechanism: &'static str,
         label: String,
@@ -74,15 +60,8 @@ impl Subject {
             mechanism,
             label,
             waiting,
-            processes: 2,
-            axes: Axes::new(),
             job: Box::new(job),
         }
-    }
-
-    pub fn axis(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.axes.insert(name.into(), value.into());
-        self
     }
 }
 
@@ -179,6 +158,9 @@ pub struct Case {
     pub title: String,
     pub size: Option<usize>,
     pub placement: Placement,
+    pub processes: usize,
+    /// Other conditions, such as the number of receivers.
+    pub axes: Axes,
     pub metric: Metric,
     /// The mechanism with which the others are compared, by its first subject. None: that of the first subject.
     pub reference: Option<&'static str>,
@@ -187,13 +169,15 @@ pub struct Case {
 }
 
 impl Case {
-    /// Without subjects.
+    /// Of one sender and one receiver, without subjects.
     pub fn new(suite: &'static str, title: String, placement: Placement, metric: Metric) -> Self {
         Self {
             suite,
             title,
             size: None,
             placement,
+            processes: 2,
+            axes: Axes::new(),
             metric,
             reference: None,
             subjects: Vec::new(),
@@ -201,13 +185,15 @@ impl Case {
         }
     }
 
+    pub fn axis(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.axes.insert(name.into(), value.into());
+        self
+    }
+
     /// The label of the reference, whether it can be measured or not.
     pub(super) fn reference_label(&self) -> Option<String> {
-        let is_reference = |subject: &&Subject| {
-            self.reference
-                .is_none_or(|reference| reference == subject.mechanism)
-        };
-        let found = self.subjects.iter().find(is_reference);
+        let mut subjects = self.subjects.iter();
+        let found = subjects.find(|one| self.reference.is_none_or(|name| name == one.mechanism));
         found.map(|subject| subject.label.clone())
     }
 

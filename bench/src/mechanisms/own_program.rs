@@ -19,9 +19,7 @@ const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
 /// The interval of checks whether the peer has finished.
 const INTERVAL: Duration = Duration::from_micros(100);
 
-/// Starts the two processes of a program. Of round trips, the first one returns the elapsed time, its processor time and all
-/// samples, the second one its processor time. Of a stream, they return the messages, the time of the first one and the
-/// processor time; and the messages, the time of the last one and the processor time.
+/// Starts the two processes of a program, which return the same numbers as the processes of the suites rtt and throughput.
 pub type OwnProgram = Rc<dyn Fn(&Run) -> Result<Pair>>;
 
 /// A program that is started with what its adapter has.
@@ -169,7 +167,7 @@ impl Loop<'_> {
         }
         let (end, used) = (clock::now_ns(), clock::cpu_ns() - cpu);
         self.progress.set(FINISHED, 1);
-        Ok(vec![messages, end, used])
+        Ok(vec![messages * self.run.size as u64, end, used])
     }
 
     fn is_last(&self, messages: u64) -> bool {

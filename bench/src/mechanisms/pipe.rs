@@ -10,7 +10,6 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::Mode;
 use nix::unistd::{mkfifo, pipe2};
 
-use super::mechanism::failure;
 use super::stream::Ends;
 use super::temp_paths::{Directory, MEMORY};
 use super::{Batching, Link, Mechanism, stream};
@@ -27,22 +26,14 @@ pub fn mechanism() -> Mechanism {
     }
 }
 
-pub fn large() -> Mechanism {
-    Mechanism {
+pub fn variants() -> [Mechanism; 3] {
+    let large = Mechanism {
         label: "pipe-large (1 MiB)".into(),
-        unsupported_reason: Box::new(|_| failure(large_pipe())),
-        ..stream::mechanism("pipe-large", large_pipe)
-    }
-}
-
-pub fn nonblocking() -> Mechanism {
-    stream::nonblocking("pipe-nonblock", pipe)
-}
-
-pub fn fifo() -> Mechanism {
-    stream::mechanism("fifo", || {
-        named_pipe().context("cannot create and open a FIFO")
-    })
+        ..stream::mechanism("pipe-large", || large_pipe(LARGE))
+    };
+    let named = || named_pipe().context("cannot create and open a FIFO");
+    let nonblocking = stream::nonblocking("pipe-nonblock", pipe);
+    [large, nonblocking, stream::mechanism("fifo", named)]
 }
 
 /// Links that share one pipe.
@@ -56,11 +47,11 @@ pub fn pipe() -> Result<Ends> {
     pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")
 }
 
-fn large_pipe() -> Result<Ends> {
+pub fn large_pipe(bytes: usize) -> Result<Ends> {
     let ends = pipe()?;
-    let resize = FcntlArg::F_SETPIPE_SZ(LARGE.try_into()?);
+    let resize = FcntlArg::F_SETPIPE_SZ(bytes.try_into()?);
     fcntl(&ends.1, resize).with_context(|| {
-        format!("cannot set the size of a pipe to {LARGE} bytes; raise the limit with sysctl fs.pipe-max-size={LARGE}, see also fs.pipe-user-pages-soft")
+        format!("cannot set the size of a pipe to {bytes} bytes; raise the limit with sysctl fs.pipe-max-size={bytes}, see also fs.pipe-user-pages-soft")
     })?;
     Ok(ends)
 }

@@ -41,19 +41,16 @@ fn mechanism<W: Wait + 'static>(
     }
 }
 
-pub fn shm_spin() -> Mechanism {
-    mechanism("shm-spin", Waiting::Spin, || Ok(Spin))
-}
-
-pub fn futex_shm() -> Mechanism {
-    mechanism("futex-shm", Waiting::Sleep, || Ok(Futex))
-}
-
-pub fn eventfd_shm() -> Mechanism {
-    mechanism("eventfd-shm", Waiting::Sleep, || {
+pub fn mechanisms() -> [Mechanism; 3] {
+    let eventfd = || {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC);
         event.map(Event).context("cannot create an eventfd")
-    })
+    };
+    [
+        mechanism("eventfd-shm", Waiting::Sleep, eventfd),
+        mechanism("futex-shm", Waiting::Sleep, || Ok(Futex)),
+        mechanism("shm-spin", Waiting::Spin, || Ok(Spin)),
+    ]
 }
 
 /// How a process waits for its peer.

@@ -44,11 +44,7 @@ pub fn mechanism() -> Mechanism {
                 |(endpoint, (receiver_closed, _))| {
                     let socket = Socket::new(Kind::Push)?.connect(&endpoint)?;
                     socket.send(HELLO)?;
-                    let receiver_closed = receiver_closed.into();
-                    Ok(Pushing {
-                        socket,
-                        receiver_closed,
-                    })
+                    Ok(Pushing(socket, receiver_closed.into()))
                 },
                 |(endpoint, (_, alive))| pulling(endpoint, alive),
             ))
@@ -56,7 +52,7 @@ pub fn mechanism() -> Mechanism {
     }
 }
 
-fn endpoint(paths: &TempPaths) -> Result<String> {
+pub fn endpoint(paths: &TempPaths) -> Result<String> {
     Ok(format!("ipc://{}", paths.next_path()?.display()))
 }
 
@@ -65,23 +61,20 @@ const HELLO: &[u8] = b"!";
 /// The end of the stream.
 const END: &[u8] = b"";
 
-struct Pushing {
-    socket: Socket,
-    /// Reaches end of file when the receiver no longer needs the sender.
-    receiver_closed: File,
-}
+/// The file reaches its end when the receiver no longer needs the sender.
+struct Pushing(Socket, File);
 
 impl Sender for Pushing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.socket.send(message)
+        self.0.send(message)
     }
 }
 
 impl Drop for Pushing {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        if self.socket.send(END).is_ok() {
-            let _ = self.receiver_closed.read(&mut [0]);
+        if self.0.send(END).is_ok() {
+            let _ = self.1.read(&mut [0]);
         }
     }
 }

@@ -33,7 +33,7 @@ fn row(line: &str) -> Row {
                 row.distribution = summarize(&[&samples.into_iter().collect::<Samples>()]);
             }
             "size" => row.size = Some(values[0] as usize),
-            "class" => row.probe_class = Some(Class::Remote),
+            "class" => row.probe_class = Some(Class::Far),
             "load" => {
                 row.axes.insert("load_percent".into(), values[0].into());
                 row.axes.insert("load_rate".into(), values[1].into());

@@ -54,11 +54,10 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
             };
             let case = plan.case("contention", title, Metric::Rate, task, job)?;
             let case = case.only(&MECHANISMS).axis("writers", writers);
-            let mut case = case.axis("receivers", readers);
-            for subject in &mut case.subjects {
-                subject.processes = writers + readers;
-            }
-            cases.push(case);
+            cases.push(Case {
+                processes: writers + readers,
+                ..case.axis("receivers", readers)
+            });
         }
     }
     Ok(cases)
@@ -180,16 +179,4 @@ impl Contention {
 fn imbalance(written: &[u64]) -> Option<f64> {
     let (most, least) = (written.iter().max()?, written.iter().min()?);
     (written.len() > 1).then(|| *most as f64 / (*least).max(1) as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn imbalance_is_the_ratio_of_busiest_to_least_busy_writer() {
-        assert_eq!(imbalance(&[5, 10, 8]), Some(2.0));
-        assert_eq!(imbalance(&[5, 0]), Some(5.0));
-        assert_eq!(imbalance(&[5]), None);
-    }
 }

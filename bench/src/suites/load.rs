@@ -13,7 +13,7 @@ use sluice_testkit::workers::Start;
 
 use super::plan::{Plan, Sizes, title};
 use super::setup::{PROCESS_TIMEOUT, Setup};
-use super::stream::{Length, Stream};
+use super::stream::{Length, Stream, expect_all};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Receiver, Sender, Task, Workload};
@@ -110,12 +110,7 @@ impl Job for Load {
             warm_up: 0,
             ..self.clone()
         };
-        let arrived = checked.measure()?.messages;
-        ensure!(
-            arrived == CHECKED,
-            "{arrived} of {CHECKED} messages arrived"
-        );
-        Ok(())
+        expect_all(CHECKED, checked.measure()?.messages)
     }
 
     /// The processor time is the receiver's, because the sender always spins until the next message is due. A message that a

@@ -96,28 +96,21 @@ pub fn by_name(name: &str) -> Option<&'static Suite> {
 
 /// The suites of a run that does not select any.
 pub fn of(scale: Scale) -> impl Iterator<Item = &'static Suite> {
-    SUITES
-        .iter()
-        .filter(move |suite| suite.scales.contains(&scale))
+    let suites = SUITES.iter();
+    suites.filter(move |suite| suite.scales.contains(&scale))
 }
 
 /// The mechanisms of single suites.
 pub fn mechanisms() -> Vec<&'static str> {
-    SUITES
-        .iter()
-        .flat_map(|suite| (suite.mechanisms)())
-        .collect()
+    let suites = SUITES.iter();
+    suites.flat_map(|suite| (suite.mechanisms)()).collect()
 }
 
 /// Groups of cases that are measured together.
-pub fn cases(suites: &[&Suite], plan: &Plan) -> Result<Vec<Vec<Case>>> {
-    let mut groups = Vec::new();
-    for suite in suites {
-        let cases = (suite.cases)(plan)?;
-        match suite.together {
-            true => groups.push(cases),
-            false => groups.extend(cases.into_iter().map(|case| vec![case])),
-        }
-    }
-    Ok(groups)
+pub fn cases(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<Case>>> {
+    let cases = (suite.cases)(plan)?;
+    Ok(match suite.together {
+        true => vec![cases],
+        false => cases.into_iter().map(|case| vec![case]).collect(),
+    })
 }

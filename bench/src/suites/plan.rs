@@ -10,7 +10,6 @@ use sluice_testkit::cgroup::{Cgroup, Tree};
 use sluice_testkit::units;
 
 use super::setup::{Confinement, Setup};
-use crate::harness::figures::Value;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::mechanisms::{Mechanism, Task, Workload};
@@ -164,15 +163,6 @@ impl Plan {
             cpus: cpus
                 .context("this machine has too few processors; choose another --placement")?,
         })
-    }
-}
-
-impl Case {
-    /// A condition of all subjects.
-    pub fn axis(mut self, name: &str, value: impl Into<Value> + Copy) -> Self {
-        let subjects = self.subjects.into_iter();
-        self.subjects = subjects.map(|one| one.axis(name, value)).collect();
-        self
     }
 }
 

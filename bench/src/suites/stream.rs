@@ -52,23 +52,20 @@ impl Job for Stream {
         // Enough to pass each place of a buffer three times.
         let in_flight = (self.setup.mechanism.in_flight)(self.setup.size);
         let messages = (3 * in_flight).max(LEAST_CHECKED_MESSAGES) as u64;
-        let send = |mut sender: Box<dyn Sender>, start: &mut Start| {
-            start.wait()?;
-            self.send_messages(&mut *sender, &mut self.buffer(), 0..messages, randomize)?;
-            Ok(Vec::new())
-        };
-        let receive = |mut receiver: Box<dyn Receiver>, start: &mut Start| {
-            start.wait()?;
-            let mut buffer = self.buffer();
-            let bytes = self.receive_all(&mut *receiver, &mut buffer, check_random)?;
-            let arrived = bytes / self.setup.size as u64;
-            ensure!(
-                arrived == messages,
-                "{arrived} messages arrived of {messages}"
-            );
-            Ok(Vec::new())
-        };
-        self.setup.run(PROCESS_TIMEOUT, send, receive).map(drop)
+        let [_, received] = self.setup.run(
+            PROCESS_TIMEOUT,
+            |mut sender, start| {
+                start.wait()?;
+                self.send_messages(&mut *sender, &mut self.buffer(), 0..messages, randomize)?;
+                Ok(Vec::new())
+            },
+            |mut receiver, start| {
+                start.wait()?;
+                let bytes = self.receive_all(&mut *receiver, &mut self.buffer(), check_random)?;
+                Ok(vec![bytes / self.setup.size as u64])
+            },
+        )?;
+        expect_all(messages, received[0])
     }
 
     fn measure(&self) -> Result<Measurement> {
@@ -81,21 +78,26 @@ impl Job for Stream {
             |sender, start| self.send(sender, start),
             |receiver, start| self.receive(receiver, start),
         )?;
-        let [messages, begin, sender_cpu] = sent[..].try_into()?;
-        let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
-        let size = self.setup.size;
-        ensure!(
-            bytes == messages * size as u64,
-            "{messages} messages of {size} bytes were sent, but {bytes} bytes arrived"
-        );
-        Ok(Measurement {
-            messages,
-            bytes,
-            elapsed_ns: end.saturating_sub(begin),
-            cpu_ns: sender_cpu + receiver_cpu,
-            ..Measurement::default()
-        })
+        measurement(&sent, &received, self.setup.size)
     }
+}
+
+/// Of what the processes of a stream return: the number of messages, the time of the first one and the processor time; and the number
+/// of bytes, the time of the last one and the processor time.
+pub fn measurement(sent: &[u64], received: &[u64], size: usize) -> Result<Measurement> {
+    let [messages, begin, sender_cpu] = sent.try_into()?;
+    let [bytes, end, receiver_cpu]: [u64; 3] = received.try_into()?;
+    ensure!(
+        bytes == messages * size as u64,
+        "{messages} messages of {size} bytes were sent, but {bytes} bytes arrived"
+    );
+    Ok(Measurement {
+        messages,
+        bytes,
+        elapsed_ns: end.saturating_sub(begin),
+        cpu_ns: sender_cpu + receiver_cpu,
+        ..Measurement::default()
+    })
 }
 
 impl Stream {
@@ -109,7 +111,6 @@ impl Stream {
         }
     }
 
-    /// Returns the number of messages, the time of the first one, and the processor time.
     fn send(&self, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
         let mut buffer = self.buffer();
         // Its memory is there before the measurement.
@@ -124,21 +125,17 @@ impl Stream {
             }
         };
         start.wait()?;
-
         let cpu = clock::cpu_ns();
         let begin = clock::now_ns();
+        let is_over = |limit: Duration| clock::now_ns() - begin >= limit.as_nanos() as u64;
         let mut sent = 0;
         loop {
             let next = match self.length {
-                Length::For(duration) if clock::now_ns() - begin < duration.as_nanos() as u64 => {
-                    per_clock_read
-                }
-                Length::For(_) => 0,
-                Length::Messages(most) => most - sent,
+                Length::For(duration) if is_over(duration) => break,
+                Length::For(_) => per_clock_read,
+                Length::Messages(most) if sent == most => break,
+                Length::Messages(most) => most,
             };
-            if next == 0 {
-                break;
-            }
             self.send_messages(&mut *sender, &mut buffer, sent..sent + next, write)?;
             sent += next;
         }
@@ -212,11 +209,9 @@ impl Stream {
         vec![0; self.setup.size * self.batch.unwrap_or(1)]
     }
 
-    /// Returns the number of bytes, the time of the last one, and the processor time.
     fn receive(&self, mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
         let mut buffer = self.buffer();
         start.wait()?;
-
         let cpu = clock::cpu_ns();
         let bytes = self.receive_all(&mut *receiver, &mut buffer, |message, number| {
             check_number(message, number)?;
@@ -235,6 +230,15 @@ fn sum(bytes: &[u8]) -> u64 {
     let rest = words.remainder().iter().map(|&byte| u64::from(byte));
     let words = words.map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
     words.chain(rest).fold(0, u64::wrapping_add)
+}
+
+/// Fails unless as many messages arrived as were sent.
+pub fn expect_all(sent: u64, arrived: u64) -> Result<()> {
+    ensure!(
+        sent == arrived,
+        "{sent} messages were sent, and {arrived} arrived"
+    );
+    Ok(())
 }
 
 /// Compares the number of a message that has the space for one.

@@ -30,11 +30,9 @@ const OTHERS: [(&str, &str, Version); 7] = [
 pub fn versions(rows: &[Row]) -> BTreeMap<String, String> {
     let own = ("Sluice".into(), env!("CARGO_PKG_VERSION").into());
     let others = OTHERS.iter().filter_map(|(name, prefix, version)| {
-        let mut measured = rows.iter().filter(|row| row.value.is_some());
+        let mut measured = rows.iter().filter(|row| row.is_measured());
         let is_measured = measured.any(|row| row.mechanism.starts_with(prefix));
-        is_measured
-            .then(version)?
-            .map(|version| (name.to_string(), version))
+        Some((name.to_string(), is_measured.then(version)??))
     });
     others.chain([own]).collect()
 }
@@ -56,11 +54,8 @@ mod tests {
         assert!(crates.iter().all(Option::is_some), "{crates:?}");
         let installed = [zeromq::version, dbus::version, redis::version].map(|version| version());
         for version in crates.into_iter().chain(installed).flatten() {
-            let parts: Vec<_> = version.split('.').map(str::parse::<u32>).collect();
-            assert!(
-                parts.len() == 3 && parts.iter().all(Result::is_ok),
-                "{version}"
-            );
+            let parts: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+            assert_eq!(parts.unwrap().len(), 3, "{version}");
         }
     }
 }

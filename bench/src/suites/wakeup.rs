@@ -18,6 +18,7 @@ use sluice_testkit::workers::Start;
 
 use super::plan::{Plan, Scale};
 use super::setup::{PROCESS_TIMEOUT, Setup, existing};
+use super::stream::expect_all;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
 use crate::harness::samples::Samples;
@@ -48,6 +49,8 @@ const CALLS: [(&str, Call); 3] = [
     ("io_uring", Call::IoUring),
 ];
 
+const NO_URING: &str = "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container";
+
 fn task(call: Call, placement: Placement) -> Task {
     let workload = match call {
         Call::Receive => Workload::RequestReply,
@@ -65,26 +68,22 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         Scale::Full => plan.placements.clone(),
         _ => vec![plan.one_placement()],
     };
-    let placements = || placements.iter().copied();
-    let conditions = CALLS
-        .into_iter()
-        .flat_map(|call| placements().map(move |placement| (call, placement)));
-    let case = |((name, call), placement): (_, Placement)| {
-        let title = format!("{name} {}", placement.name());
-        let job = |setup| WakeUp::new(setup, call, plan.duration);
-        let task = task(call, placement);
-        let mut case = plan.case("wakeup", title, Metric::Latency, task, job)?;
-        // Many containers disable it.
-        if call == Call::IoUring && IoUring::new(1).is_err() {
-            case.subjects.clear();
-            case.skipped = vec![Skipped::unavailable(
-                name,
-                "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container",
-            )];
+    let mut cases = Vec::new();
+    for (name, call) in CALLS {
+        for &placement in &placements {
+            let title = format!("{name} {}", placement.name());
+            let job = |setup| WakeUp::new(setup, call, plan.duration);
+            let task = task(call, placement);
+            let mut case = plan.case("wakeup", title, Metric::Latency, task, job)?;
+            // Many containers disable it.
+            if call == Call::IoUring && IoUring::new(1).is_err() {
+                case.subjects.clear();
+                case.skipped = vec![Skipped::unavailable(name, NO_URING)];
+            }
+            cases.push(case);
         }
-        Ok(case)
-    };
-    conditions.map(case).collect()
+    }
+    Ok(cases)
 }
 
 /// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor. None with a single
@@ -127,10 +126,7 @@ impl Job for WakeUp {
             |receiver, start| self.receive(receiver, start, &taken),
         )?;
         let ([sent, elapsed_ns], arrived) = (sent[..].try_into()?, samples.len());
-        ensure!(
-            arrived as u64 == sent,
-            "{sent} messages were sent, and {arrived} arrived"
-        );
+        expect_all(sent, arrived as u64)?;
         samples.drain(..arrived.min(WARM_UP));
         let messages = samples.len() as u64;
         Ok(Measurement {

@@ -14,8 +14,8 @@ use sluice_testkit::units;
 
 use super::plan::{Plan, subject};
 use super::rtt::{self, RoundTrip};
-use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use super::stream::{Length, Stream};
+use super::setup::{PROCESS_TIMEOUT, Setup};
+use super::stream::{self, Length, Stream};
 use super::throughput;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::mechanisms::own_program::{OwnProgram, Run};
@@ -94,30 +94,19 @@ impl Own {
     fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
         let size = self.setup.size;
         let round_trips = (self.workload == Workload::RequestReply).then_some(max);
-        let pair = (self.program)(&Run {
+        let mut pair = (self.program)(&Run {
             size,
             round_trips,
             duration,
             timeout: PROCESS_TIMEOUT,
             enter: &|side| self.setup.enter(side),
         })?;
-        let [first, second] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
-        if round_trips.is_some() {
-            return rtt::measurement(first, &second, size);
+        pair.go()?;
+        let [first, second] = pair.finish(duration + PROCESS_TIMEOUT)?;
+        match round_trips {
+            Some(_) => rtt::measurement(first, &second, size),
+            None => stream::measurement(&first, &second, size),
         }
-        let [sent, begin, sender_cpu] = first[..].try_into()?;
-        let [received, end, receiver_cpu]: [u64; 3] = second[..].try_into()?;
-        ensure!(
-            sent == received,
-            "{sent} messages were sent, and {received} arrived"
-        );
-        Ok(Measurement {
-            messages: sent,
-            bytes: sent * size as u64,
-            elapsed_ns: end.saturating_sub(begin),
-            cpu_ns: sender_cpu + receiver_cpu,
-            ..Measurement::default()
-        })
     }
 }
 

@@ -25,7 +25,7 @@ use super::map::store::{self, Store, filled};
 use super::map::{self, PROCESSES, Suite, Way};
 use super::plan::{Plan, Scale, without_two_cpus};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Metric, Skipped};
+use crate::harness::rounds::{Case, Metric, Skipped};
 
 const SUITE: &str = "durable";
 const SQLITE: &str = "sqlite";
@@ -119,10 +119,10 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn wakeups(suite: &Suite<Resources>) -> Case {
-    let job: Box<dyn Job> = Box::new(Wakeups {
+    let job = Wakeups {
         confinement: suite.confinement.clone(),
         duration: suite.duration,
-    });
+    };
     let title = "two wake-ups".into();
     let case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
     suite.enter(case, [(WAKEUPS, WAKEUPS, None, job)])
@@ -133,12 +133,12 @@ fn restore(suite: &Suite<Resources>, entries: u64) -> Case {
     let mut case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
     case.size = Some(ENTRY);
     let entrants = RESTORES.map(|(name, label, prepare)| {
-        let job: Box<dyn Job> = Box::new(Restore {
+        let job = Restore {
             prepare,
             entries,
             resources: Rc::clone(&suite.resources),
             restoring: OnceCell::new(),
-        });
+        };
         (name, label, no_daemon(&suite.resources), job)
     });
     suite.enter(case, entrants)

@@ -116,18 +116,15 @@ pub fn of(plan: &Plan) -> Vec<(Conditions, Mechanisms)> {
     };
     let mut all = Vec::new();
     for &(what, receivers, default, mechanisms) in comparisons {
-        let mut sizes = match plan.sizes.is_empty() {
-            true => default.to_vec(),
-            false => plan.sizes.clone(),
-        };
+        let mut sizes = plan.sizes_or(&[default; 4]);
         sizes.retain(|size| default != FEW_SIZES || FEW_SIZES.contains(size));
         for &receivers in receivers {
-            let conditions = sizes.iter().map(|&size| Conditions {
+            let of_size = |&size| Conditions {
                 receivers,
                 size,
                 what,
-            });
-            all.extend(conditions.map(|one| (one, mechanisms)));
+            };
+            all.extend(sizes.iter().map(|size| (of_size(size), mechanisms)));
         }
     }
     all

@@ -83,10 +83,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         return Ok(vec![case]);
     }
     let ways = prepared(plan);
-    let conditions = conditions::of(plan).into_iter();
-    conditions
-        .map(|(one, mechanisms)| case(plan, &ways, one, mechanisms))
-        .collect()
+    let case = |(one, mechanisms)| case(plan, &ways, one, mechanisms);
+    conditions::of(plan).into_iter().map(case).collect()
 }
 
 /// With what creates their channels, or why they cannot be measured here.
@@ -112,6 +110,7 @@ fn case(
     };
     let mut case = Case {
         size: Some(conditions.size),
+        processes: 1 + conditions.receivers,
         reference: Some(REFERENCE),
         ..Case::new(SUITE, conditions.title(), Placement::TwoCpus, metric)
     };
@@ -124,16 +123,15 @@ fn case(
         if !(name == REFERENCE || wants(name)) || !way.applies(&conditions) {
             continue;
         }
-        let create = match (create, &plan.tree) {
-            (Ok(create), _) => Rc::clone(create),
-            // It tells a failure from a module that is not loaded.
-            (Err(_), Err(skip)) if name.starts_with("sluice") => {
-                case.skipped.push(skip.of(name));
-                continue;
-            }
-            (Err(error), _) => {
-                let reason = format!("{error:#}");
-                case.skipped.push(Skipped::unavailable(name, reason));
+        let create = match create {
+            Ok(create) => Rc::clone(create),
+            Err(error) => {
+                let skip = plan.tree.as_ref().err();
+                // It tells a failure from a module that is not loaded.
+                let skip = skip.filter(|_| name.starts_with("sluice"));
+                let unavailable = || Skipped::unavailable(name, format!("{error:#}"));
+                let skip = skip.map_or_else(unavailable, |skip| skip.of(name));
+                case.skipped.push(skip);
                 continue;
             }
         };
@@ -144,10 +142,7 @@ fn case(
             conditions,
             duration: plan.duration,
         };
-        let subject = Subject {
-            processes: 1 + conditions.receivers,
-            ..Subject::new(name, name.into(), waiting, exchange)
-        };
+        let subject = Subject::new(name, name.into(), waiting, exchange);
         case.subjects.push(subject);
     }
     let case = case.axis("receivers", conditions.receivers);
@@ -172,8 +167,9 @@ mod tests {
         let plan = plan();
         let ways = prepared(&plan);
         for (what, size) in [(Busy, 64), (Asleep, 5000), (Streaming, 5000)] {
+            let receivers = 3;
             let conditions = Conditions {
-                receivers: 3,
+                receivers,
                 size,
                 what,
             };

@@ -58,7 +58,10 @@ pub fn mechanisms() -> Vec<&'static str> {
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let case = |title| Case::new(SUITE, title, Placement::TwoCpus, Metric::Latency);
+    let case = |title| Case {
+        processes: 1,
+        ..Case::new(SUITE, title, Placement::TwoCpus, Metric::Latency)
+    };
     let online = online()?;
     let (true, &[first, .., last]) = (HAS_CYCLES, &online[..]) else {
         let reason = "it needs two processors with the time stamp counter of x86-64";
@@ -66,9 +69,11 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         case.skipped.push(Skipped::unavailable(SUITE, reason));
         return Ok(vec![case]);
     };
-    let state = match isolated()?.contains(&last) {
-        true => "isolated",
-        false => "not isolated",
+    let is_isolated = isolated()?.contains(&last);
+    let state = if is_isolated {
+        "isolated"
+    } else {
+        "not isolated"
     };
     let mut packets = case(format!("packets every 1 ms, processor {state}"));
     let mut null = case("null operation".into());
@@ -103,10 +108,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
                 Scale::Quick | Scale::Standard | Scale::ThirdParty => SAMPLES,
             },
         };
-        case.subjects.push(Subject {
-            processes: 1,
-            ..Subject::new(way.mechanism, label, way.waiting, job)
-        });
+        let subject = Subject::new(way.mechanism, label, way.waiting, job);
+        case.subjects.push(subject);
     }
     let mut cases = vec![packets];
     cases.extend(plan.wants(NULL).then_some(null));

@@ -30,22 +30,18 @@ const ROUND_TRIP_SIZES: Sizes = [&[64], &[64], &[64, 4096], &[64]];
 const STREAM_SIZES: Sizes = [&[64], &[64, 4096], &[64, 4096], &[64]];
 
 /// What a quick run counts, unless others are chosen: the guest that counts is slow.
-const QUICK: [&str; 5] = [
-    "pipe",
-    "unix-stream",
-    "sluice-pipe",
-    "sluice-ring",
-    "eventfd-shm",
-];
+#[rustfmt::skip]
+const QUICK: [&str; 5] = ["pipe", "unix-stream", "sluice-pipe", "sluice-ring", "eventfd-shm"];
 
 const NOT_HERE: &str = "the instructions of this machine are not counted; 'make bench' counts them in a VM of its own, as does vm/run --count";
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let title = format!(
-        "{} million iterations of two instructions",
-        ITERATIONS / 1_000_000
-    );
-    let mut control = Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions);
+    let millions = ITERATIONS / 1_000_000;
+    let title = format!("{millions} million iterations of two instructions");
+    let mut control = Case {
+        processes: 1,
+        ..Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions)
+    };
     let counter = match Counter::open() {
         Ok(Some(counter)) => Rc::new(counter),
         not_open => {
@@ -59,10 +55,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         }
     };
     let job = Control(Rc::clone(&counter));
-    control.subjects.push(Subject {
-        processes: 1,
-        ..Subject::new(CONTROL_LOOP, CONTROL_LOOP.into(), Waiting::Sleep, job)
-    });
+    let subject = Subject::new(CONTROL_LOOP, CONTROL_LOOP.into(), Waiting::Sleep, job);
+    control.subjects.push(subject);
     let mut cases = vec![control];
     for task in plan.tasks(&ROUND_TRIP_SIZES, Workload::RequestReply) {
         if task.placement == Placement::SameCpu || plan.scale == Scale::Full {
@@ -87,13 +81,12 @@ fn case(plan: &Plan, task: Task, counter: &Rc<Counter>) -> Result<Case> {
         Workload::RequestReply => format!("round trip of {bytes} {place}"),
         _ => format!("message of a stream, {bytes} {place}"),
     };
-    let mut case = plan.case(SUITE, title, Metric::Instructions, task, |setup| {
-        Operations {
-            setup,
-            workload: task.workload,
-            counter: Rc::clone(counter),
-        }
-    })?;
+    let job = |setup| Operations {
+        setup,
+        workload: task.workload,
+        counter: Rc::clone(counter),
+    };
+    let mut case = plan.case(SUITE, title, Metric::Instructions, task, job)?;
     if plan.scale == Scale::Quick && plan.chosen.is_empty() {
         case = case.only(&QUICK);
     }

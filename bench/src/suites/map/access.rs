@@ -143,7 +143,7 @@ impl Access {
     fn run(
         &self,
         store: &dyn Store,
-        role: impl Fn(&mut Process, &mut Start) -> Result<Vec<u64>>,
+        work: impl Fn(&mut Process, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<(Vec<Vec<u64>>, [u64; 2])> {
         let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
             let mut process = Process::new(number, self.kind.keys, store)?;
@@ -152,7 +152,7 @@ impl Access {
                 (None, 0) => self.confinement.enter(Side::First)?,
                 (None, _) => self.confinement.enter(Side::Second)?,
             }
-            role(&mut process, start)
+            work(&mut process, start)
         })?;
         // After the warm-up.
         let (cpu_before, commits_before) = store.helper()?;
@@ -277,27 +277,14 @@ impl Process {
         self.set(number, self.sets).map(|_| 1)
     }
 
-    /// Of different keys.
-    pub fn get_and_set_next(&mut self) -> Result<u64> {
-        Ok(self.get_next()? + self.set_next()?)
-    }
-
     /// What does not concern the store: on many machines, and in an emulator, a busy processor slows another one down.
     pub fn write_to_nothing(&mut self) -> Result<u64> {
         self.nothing.write_all(&value(0, 0))?;
         Ok(1)
     }
 
-    pub fn get_one_by_one(&mut self) -> Result<u64> {
-        self.get_group(false)
-    }
-
-    pub fn get_batch(&mut self) -> Result<u64> {
-        self.get_group(true)
-    }
-
     /// Gets of as many keys as a batch has.
-    fn get_group(&mut self, in_batch: bool) -> Result<u64> {
+    pub fn get_group(&mut self, in_batch: bool) -> Result<u64> {
         let numbers: [usize; BATCH] = std::array::from_fn(|_| self.next());
         let keys = numbers.map(|number| self.keys[number]);
         let mut values = [[0; VALUE_SIZE]; BATCH];

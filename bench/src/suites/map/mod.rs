@@ -57,7 +57,7 @@ pub const GET: Kind = Kind {
     keys: 1000,
     checked: 100,
     warm_up: 64,
-    step: Process::get_one_by_one,
+    step: |process| process.get_group(false),
     neighbour: None,
     has_samples: false,
     batch: None,
@@ -74,14 +74,14 @@ static KINDS: [Kind; 8] = [
         mechanisms: &[FD, NETLINK, "shared-map", "bpf-map"], longer: &["shared-map-rwsem"], ..GET },
     Kind { name: "sets", metric: Metric::Operations, step: Process::set_next,
         mechanisms: &[FD, NETLINK, "shared-map", "bpf-map", "shared-map-files"], longer: &["shared-map-rwsem"], ..GET },
-    Kind { name: "gets and sets", metric: Metric::Operations, step: Process::get_and_set_next,
+    Kind { name: "gets and sets", metric: Metric::Operations, step: |process| Ok(process.get_next()? + process.set_next()?),
         mechanisms: &[FD, NETLINK, "shared-map", "shared-map-rwsem"], longer: &["shared-map-files"], ..GET },
     Kind { name: "processor time of a get, beside other work", metric: Metric::Cost, neighbour: Some(Process::write_to_nothing),
         mechanisms: &[FD, NETLINK, "shared-map"], longer: &["shared-map-rwsem"], ..GET },
     Kind { name: "processor time of a get, beside a writer", metric: Metric::Cost, neighbour: Some(Process::set_next),
         mechanisms: &[FD, NETLINK, "shared-map"], longer: &["shared-map-rwsem"], ..GET },
     GET,
-    Kind { name: "one of 64 gets", step: Process::get_batch, batch: Some(BATCH),
+    Kind { name: "one of 64 gets", step: |process| process.get_group(true), batch: Some(BATCH),
         labels: &[("shared-map", "shared-map, one by one"), ("bpf-map", "bpf-map, one by one")], ..GET },
     // A dump is long enough without a warm-up.
     Kind { name: "a key of a dump", keys: 10_000, warm_up: 0, step: Process::dump, mechanisms: &[FD, "bpf-map"], ..GET },
@@ -103,9 +103,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for kind in &KINDS {
         match kind.metric {
-            Metric::Operations => {
-                cases.extend(counts.iter().map(|count| suite.case(kind, Some(*count))));
-            }
+            Metric::Operations => cases.extend(counts.iter().map(|n| suite.case(kind, Some(*n)))),
             _ => cases.push(suite.case(kind, None)),
         }
     }
@@ -141,7 +139,7 @@ pub struct Suite<'a, R: 'static> {
 }
 
 /// A mechanism of a case: its name, its label, why it cannot be measured here, and what measures it.
-pub type Entrant = (&'static str, &'static str, Option<Skipped>, Box<dyn Job>);
+pub type Entrant<J> = (&'static str, &'static str, Option<Skipped>, J);
 
 impl<R> Suite<'_, R> {
     /// Of a number of processes, for a rate.
@@ -151,32 +149,43 @@ impl<R> Suite<'_, R> {
             Some(1) => format!("{} by 1 process", kind.name),
             Some(processes) => format!("{} by {processes} processes", kind.name),
         };
-        let case = Case {
+        let mut case = Case {
             size: Some(VALUE_SIZE),
             ..Case::new(self.name, title, Placement::TwoCpus, kind.metric)
         };
-        let ways = self.ways_of(kind, processes).map(|way| -> Entrant {
+        if let Some(count) = processes {
+            case = case.axis("operation", kind.name).axis("processes", count);
+        }
+        if let Some(batch) = kind.batch {
+            case = case.axis("batch", batch);
+        }
+        let entrants = self.ways_of(kind, processes).map(|way| {
             let label = kind.labels.iter().find(|(name, _)| *name == way.name);
             let label = label.map_or(way.name, |(_, label)| label);
-            let job = Box::new(self.access(way, kind, processes));
+            let (store, resources) = (self.store, Rc::clone(&self.resources));
+            let job = Access {
+                kind,
+                store: Box::new(move || store(&resources, way, kind.keys)),
+                confinement: self.confinement.clone(),
+                processes,
+                duration: self.duration,
+            };
             (way.name, label, (way.unavailable)(&self.resources), job)
         });
-        let mut case = self.enter(case, ways);
-        for subject in &mut case.subjects {
-            if let Some(processes) = processes {
-                subject.processes = processes;
-                subject.axes.insert("operation".into(), kind.name.into());
-                subject.axes.insert("processes".into(), processes.into());
-            }
-            if let Some(batch) = kind.batch {
-                subject.axes.insert("batch".into(), batch.into());
-            }
+        let case = self.enter(case, entrants);
+        Case {
+            processes: processes.unwrap_or(1),
+            ..case
         }
-        case
     }
 
     /// Adds the chosen mechanisms to a case. The first one is the reference, which is always measured.
-    pub fn enter(&self, mut case: Case, entrants: impl IntoIterator<Item = Entrant>) -> Case {
+    pub fn enter<J: Job + 'static>(
+        &self,
+        mut case: Case,
+        entrants: impl IntoIterator<Item = Entrant<J>>,
+    ) -> Case {
+        case.processes = 1;
         for (name, label, unavailable, job) in entrants {
             let reference = *case.reference.get_or_insert(name);
             if name != reference && !self.plan.wants(name) {
@@ -188,10 +197,9 @@ impl<R> Suite<'_, R> {
                     label,
                     ..skip.of(name)
                 }),
-                None => case.subjects.push(Subject {
-                    processes: 1,
-                    ..Subject::new(name, label, Waiting::Sleep, job)
-                }),
+                None => case
+                    .subjects
+                    .push(Subject::new(name, label, Waiting::Sleep, job)),
             }
         }
         case
@@ -210,22 +218,6 @@ impl<R> Suite<'_, R> {
             let is_measured = has(kind.mechanisms) || !is_quick && has(kind.longer);
             is_measured && (is_end || !has(&["shared-map-rwsem", "bpf-map"]))
         })
-    }
-
-    fn access(
-        &self,
-        way: &'static Way<R>,
-        kind: &'static Kind,
-        processes: Option<usize>,
-    ) -> Access {
-        let (store, resources) = (self.store, Rc::clone(&self.resources));
-        Access {
-            kind,
-            store: Box::new(move || store(&resources, way, kind.keys)),
-            confinement: self.confinement.clone(),
-            processes,
-            duration: self.duration,
-        }
     }
 }
 
