@@ -48,7 +48,6 @@ pub fn run(options: &Options) -> Result<()> {
     modules.into_iter().try_for_each(Module::unload)
 }
 
-/// Loads the naive store, which keeps its files in this directory.
 fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
     let parameters = format!("directory=\"{}\"", directory.0.display());
     Module::load_with(&SHARED_MAP, file, &CString::new(parameters)?)
@@ -82,7 +81,12 @@ fn measure(options: &Options) -> Result<()> {
         let mut measured = results.rows.iter().filter(|row| row.is_measured());
         options.all && measured.all(|row| row.mechanism != *name)
     };
-    let missing = plan.names().into_iter().filter(is_missing).collect();
+    let missing = plan
+        .registry
+        .names()
+        .into_iter()
+        .filter(is_missing)
+        .collect();
     expect_none("mechanisms without results", missing)?;
     // A rival that fails has a row with the reason.
     let is_own = |row: &&Row| row.is_sluice() || row.mechanism == suites::CONTROL_LOOP;
@@ -107,30 +111,28 @@ fn write(results: &Results, options: &Options) -> Result<()> {
         println!("Report with plots: {}", path.display());
     }
     if let Some(path) = &options.svg {
-        let Some(picture) = html::picture(results) else {
-            println!("No plot: no result of Sluice is relative to another mechanism");
-            return Ok(());
-        };
-        write_file(path, &picture, "plot", "--svg")?;
-        println!("Plot: {}", path.display());
+        match html::picture(results) {
+            Some(picture) => {
+                write_file(path, &picture, "plot", "--svg")?;
+                println!("Plot: {}", path.display());
+            }
+            None => println!("No plot: no result of Sluice is relative to another mechanism"),
+        }
     }
     Ok(())
 }
 
-/// Creates the directory, too. `what` and `option` are for the error text.
+/// Creates the directory, too.
 fn write_file(path: &Path, text: &str, what: &str, option: &str) -> Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot create the directory {}", directory.display()))?;
-    }
-    fs::write(path, text).with_context(|| {
+    let created = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = created.and_then(|()| fs::write(path, text));
+    written.with_context(|| {
         let path = path.display();
         format!("cannot write the {what} to {path}; choose another path with {option}")
     })
 }
 
-/// The cgroups of the mechanisms that need the module. Without the module they are not needed, so an unprivileged user can measure
-/// the rest.
+/// The cgroups of the mechanisms that need the module. Without the module, an unprivileged user can measure the rest.
 fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
     if !Path::new(SLUICE.node).exists() {
         return Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load()));
@@ -160,8 +162,7 @@ fn plan(options: &Options) -> Result<Plan> {
         rounds: options.rounds(""),
         chosen: options.mechanisms(),
         cgroup: cgroup.transpose()?,
-        mechanisms: registry.available,
-        unavailable: registry.unavailable,
+        registry,
         tree,
         disk: options.disk.clone(),
         sluiced: options.sluiced()?,

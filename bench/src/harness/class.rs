@@ -38,11 +38,9 @@ impl Class {
 /// Measures the distance now; None where it does not matter, as on a single processor.
 pub type Probe<'a> = &'a dyn Fn() -> Result<Option<Class>>;
 
-/// The number of repetitions after a change of the class during a round.
 const REPEATS: usize = 5;
 
-/// Measures until the distance is the same before and after: the value, the class, and whether that changed in every repetition.
-/// `now` is the class of the last probe.
+/// Measures until the distance is the same before and after. Returns whether it changed in every repetition, too. `now` is the last class.
 pub fn bracket<T>(
     probe: Probe,
     now: &mut Option<Class>,
@@ -65,11 +63,9 @@ pub fn bracket<T>(
 /// The most common class; of two equally common ones the nearer.
 pub fn most_common(classes: impl Iterator<Item = Class> + Clone) -> Option<Class> {
     let count = |class: Class| classes.clone().filter(|&other| other == class).count();
-    [Class::OneCore, Class::Near, Class::Far]
-        .into_iter()
-        .rev()
-        .max_by_key(|&class| count(class))
-        .filter(|&class| count(class) > 0)
+    let all = [Class::Far, Class::Near, Class::OneCore].into_iter();
+    let most = all.max_by_key(|&class| count(class));
+    most.filter(|&class| count(class) > 0)
 }
 
 #[cfg(test)]

@@ -19,9 +19,7 @@ pub const P99: &str = "p99";
 pub const P999: &str = "p999";
 /// With several writers of one channel: the messages of the busiest writer for each message of the least busy.
 pub const IMBALANCE: &str = "imbalance";
-/// Context switches of all processes.
 pub const SWITCHES_PER_MESSAGE: &str = "context_switches_per_msg";
-/// Packets that the consumer never received.
 pub const LOST: &str = "lost";
 /// The frequency of the time stamp counter, where the samples were taken with it.
 pub const CYCLES_PER_NS: &str = "cycles_per_ns";
@@ -31,7 +29,6 @@ pub const MESSAGES_PER_COMMIT: &str = "msgs_per_commit";
 pub const USER: &str = "user_instructions";
 pub const KERNEL: &str = "kernel_instructions";
 
-/// Conditions by name.
 pub type Axes = BTreeMap<String, Value>;
 
 /// One value per round.
@@ -145,13 +142,5 @@ mod tests {
         assert_eq!(ours.ratio(&values(&[(2, 1.0)])), None);
         let ratio = ours.ratio_of_medians(&theirs);
         assert_eq!((ratio.median, ratio.spread), (8.0 / 7.0, [0.2, 15.0]));
-    }
-
-    #[test]
-    fn memory_and_counts_have_units() {
-        assert_eq!(Unit::Bytes.text(8192.0), "8.00 KiB");
-        assert_eq!(Unit::Bytes.range([512.0, 2_097_152.0]), "512 B … 2.00 MiB");
-        let counts = Unit::Instructions.range([9990.0, 12_345.6]);
-        assert_eq!(counts, "9.99 … 12.3 k");
     }
 }

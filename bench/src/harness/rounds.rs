@@ -8,7 +8,6 @@ use super::pinning::Placement;
 use super::samples::Samples;
 use super::waiting::Waiting;
 
-/// The result of one subject in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Measurement {
     /// Latencies in nanoseconds; empty where only the rate was measured.
@@ -31,9 +30,16 @@ impl Measurement {
         let mut figures = self.figures.iter();
         figures.find_map(|(known, value)| (*known == name).then_some(*value))
     }
+
+    pub(super) fn per_message(&self, of: u64) -> Option<f64> {
+        (of > 0 && self.messages > 0).then(|| of as f64 / self.messages as f64)
+    }
+
+    pub(super) fn per_second(&self, count: u64) -> Option<f64> {
+        (count > 0 && self.elapsed_ns > 0).then(|| count as f64 * 1e9 / self.elapsed_ns as f64)
+    }
 }
 
-/// A repeatable measurement.
 pub trait Job {
     /// Transfers data once and compares every byte; not timed.
     fn check(&self) -> Result<()>;
@@ -76,7 +82,6 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Not available here.
     pub fn unavailable(mechanism: &'static str, reason: impl Into<String>) -> Self {
         Self {
             mechanism,
@@ -105,9 +110,7 @@ pub enum Metric {
     Cost,
     /// Elapsed time of a message, in nanoseconds.
     Time,
-    /// Bytes per second.
     Rate,
-    /// Messages per second.
     Operations,
     /// Executed instructions of an operation.
     Instructions,
@@ -126,33 +129,21 @@ impl Metric {
         }
     }
 
-    pub(super) fn value(self, measurement: &Measurement, samples: &Samples) -> Result<f64> {
-        let Measurement {
-            messages,
-            bytes,
-            elapsed_ns,
-            cpu_ns,
-            ..
-        } = *measurement;
-        let [user, kernel] = [USER, KERNEL].map(|part| measurement.figure(part));
-        let per_message = |of: u64| (messages > 0).then(|| of as f64 / messages as f64);
-        let per_second = |count: u64| {
-            (count > 0 && elapsed_ns > 0).then(|| count as f64 * 1e9 / elapsed_ns as f64)
-        };
+    pub(super) fn value(self, round: &Measurement, samples: &Samples) -> Result<f64> {
+        let [user, kernel] = [USER, KERNEL].map(|part| round.figure(part));
         let value = match self {
             Self::Latency => (!samples.is_empty()).then(|| samples.percentile(0.5) as f64),
-            Self::Cost => per_message(cpu_ns),
-            Self::Time => per_second(messages).map(|rate| 1e9 / rate),
-            Self::Rate => per_second(bytes),
-            Self::Operations => per_second(messages),
+            Self::Cost => round.per_message(round.cpu_ns),
+            Self::Time => round.per_second(round.messages).map(|rate| 1e9 / rate),
+            Self::Rate => round.per_second(round.bytes),
+            Self::Operations => round.per_second(round.messages),
             Self::Instructions => user.zip(kernel).map(|(user, kernel)| user + kernel),
-            Self::Memory => per_message(bytes),
+            Self::Memory => round.per_message(round.bytes),
         };
         value.context("a round measured nothing; raise --duration")
     }
 }
 
-/// Subjects under the same conditions.
 pub struct Case {
     pub suite: &'static str,
     pub title: String,
@@ -190,19 +181,16 @@ impl Case {
         self
     }
 
-    /// The label of the reference, whether it can be measured or not.
     pub(super) fn reference_label(&self) -> Option<String> {
         let mut subjects = self.subjects.iter();
         let found = subjects.find(|one| self.reference.is_none_or(|name| name == one.mechanism));
         found.map(|subject| subject.label.clone())
     }
 
-    /// Keeps the subjects of these mechanisms.
     pub fn only(mut self, mechanisms: &[&str]) -> Self {
-        self.subjects
-            .retain(|subject| mechanisms.contains(&subject.mechanism));
-        self.skipped
-            .retain(|skip| mechanisms.contains(&skip.mechanism));
+        let is_wanted = |name| mechanisms.contains(&name);
+        self.subjects.retain(|one| is_wanted(one.mechanism));
+        self.skipped.retain(|one| is_wanted(one.mechanism));
         self
     }
 }

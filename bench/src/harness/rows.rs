@@ -28,7 +28,6 @@ pub struct Results {
     pub host: Host,
     /// What reading the clock costs, which each sample contains once.
     pub clock_ns: u64,
-    /// The versions of what is compared, by name.
     pub versions: BTreeMap<String, String>,
     pub rows: Vec<Row>,
     /// The day of the measurement in UTC.
@@ -46,7 +45,6 @@ pub struct Row {
     pub label: String,
     /// The conditions in words. Rows with the same suite and title are compared with each other.
     pub title: String,
-    /// Message size in bytes.
     pub size: Option<usize>,
     pub placement: Option<Placement>,
     pub processes: Option<usize>,
@@ -77,15 +75,13 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// Of the adapter of a third-party library.
     pub calibration: Option<Calibration>,
-    /// Why there is no result.
     pub skipped: Option<String>,
     /// The result is absent because of a failure.
     #[serde(skip_serializing_if = "Not::not")]
     pub failed: bool,
 }
 
-/// Relative to the reference of the same conditions, within the rounds in which both were measured at the same distance of the
-/// processors.
+/// Relative to the reference, within the rounds in which both were measured at the same distance of the processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     pub to: String,
@@ -98,7 +94,6 @@ pub struct Ratio {
 /// The speed of an adapter divided by that of its library's own program, taken within each round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The label of that program.
     pub to: String,
     pub median: f64,
     pub spread: [f64; 2],
@@ -140,7 +135,6 @@ impl Row {
         Some(self.value.as_ref()?.median)
     }
 
-    /// The number of rounds that were kept.
     pub fn rounds(&self) -> usize {
         self.value.as_ref().map_or(0, |value| value.values.len())
     }
@@ -149,7 +143,6 @@ impl Row {
         self.figures.get(name)
     }
 
-    /// The median of a figure.
     pub fn median_of(&self, figure: &str) -> Option<f64> {
         Some(self.figure(figure)?.median)
     }
@@ -303,14 +296,12 @@ fn measured_row(case: &Case, series: &Series, class: Option<Class>) -> Row {
 
 /// The figures of a round: those of the suite, and those that follow from what each suite measures.
 pub fn figures(round: &Measurement, samples: &Samples) -> Vec<(&'static str, f64)> {
-    let quotient = |of: u64, by: u64| (of > 0 && by > 0).then(|| of as f64 / by as f64);
-    let per_second = |count: u64| Some(quotient(count, round.elapsed_ns)? * 1e9);
     let summary = summarize(&[samples]);
     let percentile = |of: fn(&Summary) -> Option<u64>| Some(of(summary.as_ref()?)? as f64);
     let derived = [
-        (CPU_PER_MESSAGE, quotient(round.cpu_ns, round.messages)),
-        (MESSAGES_PER_SECOND, per_second(round.messages)),
-        (BYTES_PER_SECOND, per_second(round.bytes)),
+        (CPU_PER_MESSAGE, round.per_message(round.cpu_ns)),
+        (MESSAGES_PER_SECOND, round.per_second(round.messages)),
+        (BYTES_PER_SECOND, round.per_second(round.bytes)),
         (P99, percentile(|all| all.p99)),
         (P999, percentile(|all| all.p999)),
     ];
@@ -319,7 +310,6 @@ pub fn figures(round: &Measurement, samples: &Samples) -> Vec<(&'static str, f64
     round.figures.iter().copied().chain(derived).collect()
 }
 
-/// Those that all rounds have.
 fn common_figures(rounds: &[&Round]) -> BTreeMap<String, Values> {
     let mut figures: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for round in rounds {

@@ -61,7 +61,6 @@ pub struct Summary {
     pub max: u64,
 }
 
-/// None without samples.
 pub fn summarize(rounds: &[&Samples]) -> Option<Summary> {
     let mut all = Samples::empty();
     for round in rounds {

@@ -32,7 +32,6 @@ pub fn cells(line: &str) -> impl Iterator<Item = &str> {
     inner.unwrap_or(line).split('|').map(str::trim)
 }
 
-/// The whole table, followed by the skipped mechanisms.
 pub fn text(results: &Results) -> String {
     let mut table = table(TITLES);
     let mut last = String::new();
@@ -133,7 +132,6 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
     Some(verdict)
 }
 
-/// One line for each reason, with the number of cases.
 fn skipped_lines(rows: &[Row]) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
     for row in rows.iter().filter(|row| row.skipped.is_some()) {

@@ -13,7 +13,6 @@ use super::rounds::{Case, Metric, Skipped, Subject};
 use super::rows::{self, Row};
 use super::samples::Samples;
 
-/// The rounds of one subject.
 pub struct Series {
     /// The number of its case.
     pub case: usize,
@@ -26,7 +25,6 @@ pub struct Series {
 
 pub struct Round {
     pub number: usize,
-    /// The value of the metric.
     pub value: f64,
     pub samples: Samples,
     pub figures: Vec<(&'static str, f64)>,
@@ -70,8 +68,7 @@ impl Series {
     }
 }
 
-/// The orders of the turns: the same in each run, so that runs can be compared, but others in each suite and case, so that a
-/// mechanism does not always follow the same one.
+/// The orders of the turns: the same in each run, so that runs can be compared, but different in each suite and case.
 fn orders(first: &Case) -> Rng {
     let name = first.suite.bytes().chain(first.title.bytes());
     Rng::with_seed(name.fold(1, |seed, byte| {
@@ -106,8 +103,7 @@ fn checked(cases: &mut [Case], rounds: usize, progress: &mut Progress) -> Result
     Ok(all)
 }
 
-/// Measures cases of one placement. Each round measures all of them, so that values of different cases can also be compared
-/// within rounds.
+/// Measures cases of one placement. Each round measures all of them, so that cases can be compared within rounds, too.
 pub fn run_together(
     mut cases: Vec<Case>,
     rounds: usize,
@@ -183,7 +179,6 @@ pub mod tests {
         }
     }
 
-    /// A case of subjects with these values.
     fn case(notes: &Notes, metric: Metric, subjects: &[(&'static str, &[Option<f64>])]) -> Case {
         let title = "1 B same-cpu".into();
         let subject = |&(name, values): &(&'static str, &[_])| {
@@ -267,22 +262,20 @@ pub mod tests {
         case.subjects[1].waiting = Waiting::Spin;
         let classes = [[Near, Far, Near], [Near, Near, Far], [Far; 3]];
         let subjects = std::mem::take(&mut case.subjects).into_iter();
-        let series = subjects.zip(classes).map(|(subject, classes)| {
-            let round = |(number, class)| Round {
-                number,
-                value: 1.0,
-                samples: [1].into_iter().collect(),
-                figures: vec![(LOST, number as f64)],
-                class: Some(class),
-                is_noisy: number == 0,
-            };
-            Series {
-                case: 0,
-                is_reference: subject.mechanism == "pipe",
-                subject,
-                rounds: classes.into_iter().enumerate().map(round).collect(),
-                failure: None,
-            }
+        let round = |(number, class)| Round {
+            number,
+            value: 1.0,
+            samples: [1].into_iter().collect(),
+            figures: vec![(LOST, number as f64)],
+            class: Some(class),
+            is_noisy: number == 0,
+        };
+        let series = subjects.zip(classes).map(|(subject, classes)| Series {
+            case: 0,
+            is_reference: subject.mechanism == "pipe",
+            subject,
+            rounds: classes.into_iter().enumerate().map(round).collect(),
+            failure: None,
         });
         let series: Vec<Series> = series.collect();
         let rows = rows::rows(&[case], &series, Some(Near));

@@ -12,12 +12,10 @@ use crate::suites;
 
 /// It does not wait for the disk, as the reference of its suite does: a ratio of the two shows no advantage.
 const WITHOUT_RIVAL: &str = "sluice-durable-interval";
-/// The size of a short message.
 const SHORT: usize = 64;
 /// Percent of the saturation. Beyond it, a ratio grows with the time of the run.
 const HALF: f64 = 50.0;
 
-/// A row of Sluice, and what it is compared with.
 #[derive(Clone, Copy)]
 pub struct Gain<'a> {
     number: usize,
@@ -61,7 +59,6 @@ pub fn takeaways(all: &[Gain]) -> Option<Plot> {
     plot("What to take away", &chosen, name, name)
 }
 
-/// All ratios. None without one.
 pub fn summary(all: &[Gain]) -> Option<Plot> {
     let rival = only_rival(all).unwrap_or("the reference");
     let heading = format!("Sluice relative to {rival}");
@@ -69,8 +66,7 @@ pub fn summary(all: &[Gain]) -> Option<Plot> {
     plot(&heading, all, label, |one| conditions(one.row))
 }
 
-/// Short messages and the last conditions, or half load, on two processors where these were measured. Of each the first variant that
-/// waits like the reference, if there is one.
+/// Short messages and the last conditions, or half load, on two processors if possible. Of each the first variant that waits alike.
 fn of_kind<'a>(all: &[Gain<'a>]) -> Vec<Gain<'a>> {
     let is_on_two = |one: &&Gain| one.row.placement == Some(Placement::TwoCpus);
     let is_replaced = |one: &&Gain| {
@@ -94,7 +90,6 @@ fn of_kind<'a>(all: &[Gain<'a>]) -> Vec<Gain<'a>> {
     chosen.collect()
 }
 
-/// The conditions of a row in words.
 fn conditions(row: &Row) -> String {
     let place = match row.placement {
         _ if bare_title(row) == row.title => "",
@@ -113,7 +108,6 @@ fn operation(row: &Row) -> String {
     }
 }
 
-/// The title without the placement.
 fn bare_title(row: &Row) -> &str {
     let placement = row.placement.map(|placement| placement.name());
     let bare = placement.and_then(|placement| row.title.strip_suffix(placement));
@@ -153,17 +147,6 @@ mod tests {
     use crate::harness::rounds::Metric;
     use crate::harness::turns::tests::rows_of;
     use crate::harness::waiting::Waiting;
-
-    #[test]
-    fn a_gain_is_above_one_if_sluice_is_better() {
-        for (metric, gain) in [(Metric::Latency, 2.0), (Metric::Rate, 0.5)] {
-            let rows = rows_of(metric, &[100.0, 80.0], &[50.0, 40.0]);
-            let [one] = gains(&rows)[..] else {
-                panic!("one row is of Sluice");
-            };
-            assert_eq!((one.median, one.range), (gain, [gain; 2]));
-        }
-    }
 
     #[test]
     fn size_placement_and_waiting_decide_the_choice() {

@@ -64,7 +64,6 @@ impl<'a> View<'a> {
 struct Section<'a> {
     name: &'a str,
     plots: Vec<Plot>,
-    /// The text of the reports, as on the terminal.
     text: Option<String>,
 }
 
@@ -91,8 +90,7 @@ pub fn page(results: &Results) -> String {
     )
 }
 
-/// Sluice relative to the reference in a few conditions, as a file for pages that cannot contain the report. None without a
-/// result of Sluice relative to another mechanism.
+/// The takeaways as a file for pages that cannot contain the report. None without a result of Sluice relative to another mechanism.
 pub fn picture(results: &Results) -> Option<String> {
     let rows = &results.rows;
     let plot = gains::takeaways(&gains(rows))?;

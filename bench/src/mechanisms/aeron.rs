@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications, to
-//! which messages are offered, because that takes less time than to claim space for them, except where they are written in
-//! place; terms that are neither sparse nor checked, and mapped memory touched before. Both sides spin, or use its backoff
-//! idle strategy with the default parameters. The scheduler places the driver and the threads of the clients; the driver
-//! spins only if there is a processor for it.
+//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications, to which messages
+//! are offered, which takes less time than to claim space for them, except where they are written in place. Both sides spin, or use its
+//! backoff idle strategy with the default parameters. The scheduler places the driver and the threads of the clients; the driver spins
+//! only if there is a processor for it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -54,7 +53,6 @@ pub fn mechanisms() -> [Mechanism; 2] {
     [mechanism(false), backoff]
 }
 
-/// Both sides back off, or they spin.
 fn mechanism(backs_off: bool) -> Mechanism {
     let drivers = Rc::new(Drivers {
         paths: TempPaths::in_directory(MEMORY.into()),
@@ -85,8 +83,7 @@ fn mechanism(backs_off: bool) -> Mechanism {
     }
 }
 
-/// The links between the same two processes share a driver: both processes have the number of links that existed when they
-/// were forked, which names its directory.
+/// The links between the same two processes share a driver, whose directory is named by the number of links at the fork.
 struct Drivers {
     paths: TempPaths,
     links: Cell<i32>,
@@ -113,8 +110,7 @@ impl Drivers {
         Ok(self.paths.directory()?.join(self.links.get().to_string()))
     }
 
-    /// Starts the driver, unless another process has. It ends with the process that started it. Called before this process has
-    /// threads.
+    /// Starts the driver, unless another process has, whose end ends it. Called before this process has threads.
     fn ensure_running(&self) -> Result<()> {
         let directory = self.directory()?;
         // Only one process can create this.
@@ -137,7 +133,6 @@ impl Drivers {
     }
 }
 
-/// Runs until it is killed.
 fn run_driver(directory: &Path) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     // Among the files are the ends of pipes whose end of file others wait for.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! iceoryx2: publish and subscribe over loaned samples, as in its own benchmark: one publisher, one subscriber that
-//! polls, no history, and the next sample loaned while the reply is in flight. Unlike there, unreceived samples are
-//! never overwritten, because every message counts.
-//!
-//! With events, as in its examples, the publisher notifies the subscriber after each sample, and a subscriber that finds
-//! none waits for a notification.
+//! iceoryx2: publish and subscribe over loaned samples, as in its own benchmark: one publisher, one subscriber that polls, no history, and
+//! the next sample loaned while the reply is in flight. Unlike there, unreceived samples are never overwritten, because every message
+//! counts. With events, as in its examples, the publisher notifies the subscriber after each sample, for which it waits.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -38,7 +35,6 @@ const CAPACITY: usize = 4 << 20;
 const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
 
-/// The subscriber polls, or waits for events.
 pub fn mechanisms() -> [Mechanism; 2] {
     let events = Mechanism {
         label: "iceoryx2 (events)".into(),
@@ -71,7 +67,6 @@ fn buffered_samples(size: usize) -> usize {
     (CAPACITY / size).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
-/// The root of its files.
 struct Files(TempPaths);
 
 impl Files {

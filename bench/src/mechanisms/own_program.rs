@@ -16,7 +16,6 @@ use sluice_testkit::workers::{Pair, Side, Start};
 const WARM_UP: usize = 200;
 /// Bytes between two readings of the clock in a stream, as for the adapters.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
-/// The interval of checks whether the peer has finished.
 const INTERVAL: Duration = Duration::from_micros(100);
 
 /// Starts the two processes of a program, which return the same numbers as the processes of the suites rtt and throughput.
@@ -31,15 +30,12 @@ pub fn own_program<T: 'static>(
     Rc::new(move |run| start(&shared, run))
 }
 
-/// The conditions of a run.
 pub struct Run<'a> {
     pub size: usize,
     /// The most round trips; None for a stream.
     pub round_trips: Option<usize>,
     pub duration: Duration,
-    /// The time limit for both processes to be set up.
     pub timeout: Duration,
-    /// Moves a process to its processor.
     pub enter: &'a dyn Fn(Side) -> Result<()>,
 }
 
@@ -134,7 +130,6 @@ impl Loop<'_> {
         Ok(vec![now - cpu.unwrap_or(now)])
     }
 
-    /// `put` sends a message of a stream.
     pub fn send(self, mut put: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {
         (self.run.enter)(Side::First)?;
         let per_clock_read = (BYTES_PER_CLOCK_READ / self.run.size).clamp(1, 256) as u64;

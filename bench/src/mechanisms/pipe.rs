@@ -36,7 +36,6 @@ pub fn variants() -> [Mechanism; 3] {
     [large, nonblocking, stream::mechanism("fifo", named)]
 }
 
-/// Links that share one pipe.
 fn shared_links(users: usize) -> Result<Vec<Link>> {
     let (receiver, sender) = pipe()?;
     let link = |_| Ok(stream::link((receiver.try_clone()?, sender.try_clone()?)));
@@ -56,8 +55,7 @@ pub fn large_pipe(bytes: usize) -> Result<Ends> {
     Ok(ends)
 }
 
-/// The name, which is only needed for open(), is removed at once. It is in a directory of this user, so that no other user can
-/// open the FIFO.
+/// The name is removed at once. It is in a directory of this user, so that no other user can open the FIFO.
 fn named_pipe() -> Result<Ends> {
     let directory = Directory::new(Path::new(MEMORY))?;
     let path = directory.0.join("fifo");

@@ -13,7 +13,6 @@ use crate::harness::rounds::Skipped;
 use crate::harness::waiting::Waiting;
 use sluice_testkit::cgroup::Tree;
 
-/// The available mechanisms, and those that are not available here.
 #[derive(Default)]
 pub struct Registry {
     pub available: Vec<Rc<Mechanism>>,
@@ -81,8 +80,7 @@ impl Registry {
         Self::default().with(mechanisms(cgroups))
     }
 
-    /// Adds third-party ring libraries, and Sluice's ring in unsealed memory, as in those libraries. The lower bound is
-    /// measured for both kinds of memory.
+    /// Adds third-party ring libraries, Sluice's ring in unsealed memory, as in those libraries, and the lower bound of sealed memory.
     pub fn with_third_party(mut self) -> Self {
         let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring::MEMFD;
         let last = self.available.iter().rposition(is_ring);
@@ -130,6 +128,7 @@ impl Registry {
         Ok(self)
     }
 
+    /// Of variants of a mechanism that follow each other, once.
     pub fn names(&self) -> Vec<&'static str> {
         let available = self.available.iter().map(|one| one.name);
         let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);

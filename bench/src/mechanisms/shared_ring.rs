@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of messages in shared memory for one sender and one receiver. Each side publishes its count in its own cache line,
-//! and loads the count of the peer only when the cached one shows no space or no message.
-//!
-//! Its mechanisms differ in how the sides wait. They spin all the time, the latency of user space without regard to
-//! processor time; or they sleep on an empty or full ring, on a futex(2) or an eventfd(2), and wake only a peer that has
-//! announced that it may sleep, as in virtio, and otherwise make no system call.
+//! A ring of messages in shared memory for one sender and one receiver. Each side publishes its count in its own cache line, and loads the
+//! count of the peer only when the cached one shows no space or no message. The sides spin, the latency of user space without regard to
+//! processor time; or they sleep on an empty or full ring, on a futex(2) or an eventfd(2), and wake only a peer that has announced that
+//! it may sleep, as in virtio.
 
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
@@ -53,7 +51,6 @@ pub fn mechanisms() -> [Mechanism; 3] {
     ]
 }
 
-/// How a process waits for its peer.
 trait Wait {
     /// False if it spins instead, and the functions below are not called.
     const SLEEPS: bool = true;
@@ -128,7 +125,6 @@ struct Position {
     waiting: AtomicU32,
 }
 
-/// This side has ended.
 const ENDED: u32 = 1 << 31;
 const COUNT: u32 = ENDED - 1;
 
@@ -152,8 +148,7 @@ impl Position {
         slept
     }
 
-    /// Sets the count, and wakes a waiting peer if `enough` returns true. Earlier stores are visible to a process that
-    /// loads the new count with Acquire.
+    /// Sets the count, and wakes a waiting peer if `enough` returns true. Pairs with the Acquire of a peer that loads the count.
     fn publish<W: Wait>(&self, how: &W, count: u32, enough: impl FnOnce() -> bool) -> Result<()> {
         if !W::SLEEPS {
             self.count.store(count, Ordering::Release);
@@ -176,13 +171,11 @@ fn stride(size: usize) -> usize {
     (size_of::<Length>() + size).next_multiple_of(align_of::<u64>())
 }
 
-/// The number of slots for messages of this size.
 fn slots(size: usize) -> usize {
     let fit = CAPACITY / stride(size);
     fit.next_power_of_two().max(MIN_SLOTS)
 }
 
-/// The numbers of the two sides.
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
@@ -263,8 +256,7 @@ impl<W: Wait, const SIDE: usize> End<W, SIDE> {
         Ok(())
     }
 
-    /// The sender is woken only once the ring is half empty, so that two processes on one processor switch twice per
-    /// ring and not per message.
+    /// The sender is woken only once the ring is half empty, so that two processes on one processor switch twice per ring.
     fn publish(&self, count: u32) -> Result<()> {
         let half_empty = || {
             // A waiting sender has stored its count before it announced that it waits.

@@ -56,7 +56,6 @@ struct Header {
     tail: AtomicUsize,
 }
 
-/// In its own cache lines.
 #[repr(C, align(128))]
 struct Semaphore(UnsafeCell<libc::sem_t>);
 

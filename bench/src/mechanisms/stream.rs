@@ -25,8 +25,7 @@ pub fn mechanism(name: &'static str, ends: fn() -> Result<Ends>) -> Mechanism {
     }
 }
 
-/// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up. Beside the mechanisms that
-/// spin in shared memory.
+/// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up.
 pub fn nonblocking(name: &'static str, ends: fn() -> Result<Ends>) -> Mechanism {
     Mechanism {
         never_sleeps: true,
@@ -48,7 +47,6 @@ pub fn link(ends: Ends) -> Link {
     )
 }
 
-/// Repeats the call until it does not have to wait.
 fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {

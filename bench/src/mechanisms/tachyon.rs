@@ -26,7 +26,6 @@ const LARGE_CAPACITY: usize = 8 << 20;
 const LONG: usize = 1 << 10;
 /// The receiver releases space after this number of messages, so a ring must hold more.
 const RELEASE_BATCH: usize = 32;
-/// The header of each message.
 const HEADER: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -38,7 +37,6 @@ struct Mode {
     capacity: usize,
 }
 
-/// The receiver never sleeps.
 const FOREVER: u32 = u32::MAX;
 
 #[rustfmt::skip]
@@ -216,7 +214,6 @@ impl Receiver for Receiving {
     }
 }
 
-/// The capacity of the library's own benchmark.
 const OWN_CAPACITY: usize = 1 << 24;
 
 /// As the library's own benchmark, bench_ipc: rings of 16 MiB, requests by send(), replies written from ring to ring, and

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::unistd::mkdtemp;
 
-/// The directory for files in memory.
 pub const MEMORY: &str = "/dev/shm";
 
 /// A file of zeros in memory, without a name, so that nothing is left behind.
@@ -39,7 +38,6 @@ impl TempPaths {
         }
     }
 
-    /// Returns an unused path.
     pub fn next_path(&self) -> Result<PathBuf> {
         let number = self.count.replace(self.count.get() + 1);
         Ok(self.directory()?.join(number.to_string()))

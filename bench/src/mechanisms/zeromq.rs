@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process, and
-//! otherwise the defaults of the library, as in its own throughput benchmark. (PAIR is meant for threads, and REQ and
-//! REP, which its latency benchmark uses, add an envelope and cannot stream.) The scheduler places the I/O threads, as
-//! in programs that do not pin them; only the threads that send and receive have their processor.
-//!
-//! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
-//! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
+//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process, and otherwise the defaults of
+//! the library, as in its own throughput benchmark. (PAIR is meant for threads; REQ and REP add an envelope and cannot stream.) The
+//! scheduler places the I/O threads, as in programs that do not pin them. A receiver at its high-water mark drops unread messages when
+//! the connection of the sender closes, so the sender stays until the receiver closes a pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -58,7 +55,6 @@ pub fn endpoint(paths: &TempPaths) -> Result<String> {
 
 /// The first message. It shows that the connection is established, so that this is not measured.
 const HELLO: &[u8] = b"!";
-/// The end of the stream.
 const END: &[u8] = b"";
 
 /// The file reaches its end when the receiver no longer needs the sender.

@@ -13,7 +13,6 @@ use nix::errno::Errno;
 
 use super::link::ensure_fits;
 
-/// The flag of a call that does not wait.
 const DONTWAIT: c_int = 1;
 // Socket options, with the numbers of the library.
 const SUBSCRIBE: c_int = 6;
@@ -69,7 +68,6 @@ functions! {
     version(*mut c_int, *mut c_int, *mut c_int) -> ();
 }
 
-/// Binds or connects a socket.
 type Open = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
 
 /// The library, or the reason why it cannot be loaded.
@@ -79,7 +77,6 @@ pub fn zmq() -> Result<&'static Zmq> {
     loaded.map_err(|error| anyhow!("{error:#}; install libzmq5"))
 }
 
-/// Repeats the call after EINTR.
 fn retry(mut call: impl FnMut() -> c_int) -> Result<usize, Errno> {
     loop {
         match Errno::result(call()) {
@@ -174,7 +171,6 @@ impl Socket {
         received.context("a call that waits returned without a message")
     }
 
-    /// None: there is no message.
     pub fn receive_now(&self, message: &mut [u8]) -> Result<Option<usize>> {
         self.receive_with(message, DONTWAIT)
     }

@@ -93,8 +93,7 @@ fn of_medians(of: Option<Serde<Values>>, to: Option<Serde<Values>>) -> Option<Se
     Some(Serde(of.ratio_of_medians(&to)))
 }
 
-/// The time of an operation ÷ the sum of two others, in the rounds that measured all three. The first two are rates per second, the third
-/// is a time.
+/// The time of an operation ÷ the sum of two others, within rounds. The first two are rates per second, the third is a time.
 fn time_over_sum(
     of: Option<Serde<Row>>,
     rate: Option<Serde<Row>>,

@@ -59,7 +59,6 @@ fn render(template: &str, suite: &str, rows: Vec<Row>) -> Result<String, Error> 
         .render(context! { suite, rows => values })
 }
 
-/// The text with its tables in aligned columns.
 fn aligned(text: &str) -> String {
     let mut lines = text.lines().peekable();
     let mut aligned = String::new();

@@ -54,7 +54,6 @@ fn task(workload: Workload, placement: Placement, size: usize) -> Task {
     }
 }
 
-/// Every mechanism with every workload that it supports.
 #[test]
 fn every_byte_arrives_before_the_end() {
     let _serial = serial();

@@ -40,7 +40,6 @@ impl Job for Connect {
 }
 
 impl Connect {
-    /// Returns the time in nanoseconds.
     fn run(&self, count: usize) -> Result<u64> {
         let begin = clock::now_ns();
         let links = self.0.links(count)?;

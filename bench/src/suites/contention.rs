@@ -22,7 +22,6 @@ use crate::harness::figures::{IMBALANCE, SWITCHES_PER_MESSAGE};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::Workload;
 
-/// The numbers of writers and of readers.
 type Sharing = (usize, usize);
 
 const STANDARD: &[Sharing] = &[(1, 1), (8, 1), (8, 8)];
@@ -30,10 +29,8 @@ const STANDARD: &[Sharing] = &[(1, 1), (8, 1), (8, 8)];
 const FULL: &[Sharing] = &[(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 4), (1, 8)];
 /// In the order of the scales.
 const MATRIX: [&[Sharing]; 4] = [&[(8, 1)], STANDARD, FULL, STANDARD];
-/// The mechanisms to compare.
 const MECHANISMS: [&str; 2] = ["pipe", "sluice-pipe"];
-/// Rounds are longer than elsewhere by this factor: shares of the writers are meaningful only after several turns of
-/// each.
+/// Rounds are longer than elsewhere: shares of the writers are meaningful only after several turns of each.
 const DURATION_FACTOR: u32 = 3;
 /// Counting begins after the duration divided by this.
 const WARM_UP: u32 = 4;
@@ -126,8 +123,7 @@ impl Contention {
         self.writers + self.readers
     }
 
-    /// Writers of a number of messages that are checked, or of messages without end. Counts the messages of each writer, and the
-    /// bytes of each reader.
+    /// Counts the messages of each writer, and the bytes of each reader. Without a number of messages, the writers never end.
     fn start(&self, checked: Option<usize>, counts: &Counters) -> Result<Group> {
         let links = self.setup.mechanism.shared_links.as_ref();
         let links = links.context("it does not support more than two processes")?;
@@ -166,7 +162,6 @@ impl Contention {
         })
     }
 
-    /// The file of a process that has started.
     fn enter(&self, file: Option<BorrowedFd<'_>>, start: &mut Start) -> Result<File> {
         let file = existing(file)?.try_clone_to_owned()?;
         self.setup.confinement.enter_any_cpu()?;

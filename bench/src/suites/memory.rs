@@ -19,8 +19,7 @@ use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Workload};
 
 const SIZE: usize = 64;
-/// Channels of a round. The kernel charges a cgroup in advance, by up to this for each processor, which is much for a few channels
-/// that need little.
+/// The kernel charges a cgroup in advance, by up to this for each processor, which is much for few channels.
 const ADVANCE: u64 = 256 << 10;
 const FEW: usize = 64;
 const MANY: usize = 256;

@@ -94,13 +94,11 @@ pub fn by_name(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
 }
 
-/// The suites of a run that does not select any.
 pub fn of(scale: Scale) -> impl Iterator<Item = &'static Suite> {
     let suites = SUITES.iter();
     suites.filter(move |suite| suite.scales.contains(&scale))
 }
 
-/// The mechanisms of single suites.
 pub fn mechanisms() -> Vec<&'static str> {
     let suites = SUITES.iter();
     suites.flat_map(|suite| (suite.mechanisms)()).collect()

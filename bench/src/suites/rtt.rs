@@ -111,7 +111,6 @@ impl RoundTrip {
         Ok([vec![now - begin, clock::cpu_ns() - cpu], samples].concat())
     }
 
-    /// Returns the processor time.
     fn reply(&self, (mut sender, mut receiver): Ends, start: &mut Start) -> Result<Vec<u64>> {
         start.wait()?;
         let mut message = vec![0; self.setup.size];
@@ -152,9 +151,8 @@ fn pattern(message: &mut [u8], number: usize) {
 
 const PROBE_DURATION: Duration = Duration::from_millis(20);
 
-/// The distance of two processors, measured by the round trip of a cache line. The cache topology that the kernel reports is often
-/// fictitious in virtual machines. None with a single processor, and on emulated ones: what a transfer of a line takes there tells of
-/// the emulation.
+/// The distance of two processors, measured by a cache line, because the topology that a virtual machine reports is often fictitious.
+/// None with a single processor, and on emulated processors, where it tells of the emulation.
 pub struct CachelineProbe(Option<RoundTrip>);
 
 impl CachelineProbe {

@@ -26,7 +26,6 @@ pub type Ends = (Box<dyn Sender>, Box<dyn Receiver>);
 pub struct Setup {
     pub mechanism: Rc<Mechanism>,
     pub confinement: Confinement,
-    /// Message size in bytes.
     pub size: usize,
 }
 
@@ -109,12 +108,10 @@ pub fn interruptible_sleep(duration: Duration) -> Result<()> {
     }
 }
 
-/// The file of an end, for suites that use it.
 pub fn existing(file: Option<BorrowedFd<'_>>) -> Result<BorrowedFd<'_>> {
     file.context("this suite needs a mechanism with a file")
 }
 
-/// The cgroup and the processors of a pair of processes.
 #[derive(Clone)]
 pub struct Confinement {
     pub cgroup: Option<Cgroup>,

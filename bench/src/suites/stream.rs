@@ -39,7 +39,6 @@ pub enum Data {
     InPlace,
 }
 
-/// The length of a stream.
 #[derive(Clone, Copy)]
 pub enum Length {
     For(Duration),
@@ -204,7 +203,6 @@ impl Stream {
         }
     }
 
-    /// The space of one message or a batch.
     fn buffer(&self) -> Vec<u8> {
         vec![0; self.setup.size * self.batch.unwrap_or(1)]
     }
@@ -232,7 +230,6 @@ fn sum(bytes: &[u8]) -> u64 {
     words.chain(rest).fold(0, u64::wrapping_add)
 }
 
-/// Fails unless as many messages arrived as were sent.
 pub fn expect_all(sent: u64, arrived: u64) -> Result<()> {
     ensure!(
         sent == arrived,

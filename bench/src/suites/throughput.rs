@@ -20,7 +20,6 @@ pub const SIZES: Sizes = [
     &[64, 1024, 4096, 65536],
 ];
 const SHORT: usize = 64;
-/// Sent in batches.
 const BATCHED: Sizes = [&[], &[SHORT], &[SHORT], &[SHORT]];
 const BATCH: usize = 32;
 
@@ -70,7 +69,6 @@ pub(super) fn is_left_out(plan: &Plan, task: &Task) -> bool {
         && task.size > SHORT
 }
 
-/// For the duration of a round.
 fn stream(plan: &Plan, setup: Setup) -> Stream {
     Stream::new(setup, Length::For(plan.duration))
 }
@@ -83,7 +81,7 @@ fn batched_case(plan: &Plan, task: Task) -> Result<Case> {
         ..stream(plan, setup)
     };
     let case = plan.case("throughput", title, Metric::Rate, task, job)?;
-    let mechanisms = plan.mechanisms.iter();
+    let mechanisms = plan.registry.available.iter();
     let batching = mechanisms.filter_map(|one| Some((one.name, one.batching?)));
     let batching: Vec<(&str, Batching)> = batching.collect();
     let names: Vec<&str> = batching.iter().map(|(name, _)| *name).collect();

@@ -11,7 +11,6 @@ use crate::mechanisms::zeromq;
 /// What this program is built from.
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
-/// None if it is not installed.
 type Version = fn() -> Option<String>;
 
 /// Programs and libraries of others: the name, how the names of its mechanisms begin, and the version.
@@ -37,7 +36,6 @@ pub fn versions(rows: &[Row]) -> BTreeMap<String, String> {
     others.chain([own]).collect()
 }
 
-/// The version of a crate.
 fn locked(name: &str) -> Option<String> {
     let (_, rest) = LOCK_FILE.split_once(&format!("name = \"{name}\"\nversion = \""))?;
     let (version, _) = rest.split_once('"')?;

@@ -29,7 +29,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Not counted: caches warm up first.
 const WARM_UP: usize = 10;
 const CHECKED: u64 = 50;
-/// The time limit for a message to arrive.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The send time and the number of the message.
 type Message = [[u8; 8]; 2];
@@ -86,8 +85,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor. None with a single
-/// processor.
+/// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor, if there is one.
 pub fn wakeup_cost(plan: &Plan) -> Result<Option<u64>> {
     if Placement::TwoCpus.cpus()?.is_none() {
         return Ok(None);
@@ -149,8 +147,7 @@ impl WakeUp {
         }
     }
 
-    /// Returns the number of messages, and the elapsed time. At most one is in flight, because the receiver sleeps again before
-    /// the next one.
+    /// Returns the number of messages, and the elapsed time. The receiver sleeps again before the next message.
     fn send(
         &self,
         mut sender: Box<dyn Sender>,
@@ -172,7 +169,6 @@ impl WakeUp {
         Ok(vec![sent, clock::now_ns() - begin])
     }
 
-    /// Returns the latency of each message.
     fn receive(
         &self,
         mut receiver: Box<dyn Receiver>,

@@ -25,7 +25,6 @@ use annotate::{OWN, SUITE};
 
 pub use annotate::annotate;
 
-/// Round trips of a check.
 const CHECKED: usize = 64;
 const CHECK_DURATION: Duration = Duration::from_millis(5);
 
@@ -35,7 +34,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let streams = streams.filter(|task| !throughput::is_left_out(plan, task));
     let mut cases = Vec::new();
     for task in round_trips.chain(streams) {
-        for mechanism in &plan.mechanisms {
+        for mechanism in &plan.registry.available {
             cases.extend(case(plan, mechanism, task)?);
         }
     }
@@ -81,7 +80,6 @@ fn case(plan: &Plan, mechanism: &Rc<Mechanism>, task: Task) -> Result<Option<Cas
     }))
 }
 
-/// A library's own program.
 struct Own {
     program: OwnProgram,
     /// Of the adapter, for the processors.

@@ -27,7 +27,6 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Returns as soon as it answers.
     pub fn start(program: &Path, folder: &Path, confinement: &Confinement) -> Result<Self> {
         let (store, socket) = (folder.join("store"), folder.join("sluiced.sock"));
         let log = folder.join("sluiced.log");

@@ -14,22 +14,22 @@ use nix::mount::{MsFlags, mount, umount};
 
 use super::daemon::Daemon;
 use crate::mechanisms::temp_paths::Directory;
-use crate::suites::map::Way;
-use crate::suites::map::store::{self, Store};
+use crate::suites::map::StoreMechanism;
+use crate::suites::map::store::{Store, StoreResources};
 use crate::suites::plan::Plan;
 
-pub struct Resources {
+pub struct DurableResources {
     // Before the daemon, which is told to delete them, and the daemon before the disk.
     stores: RefCell<Vec<(&'static str, Rc<dyn Store>)>>,
     daemon: OnceCell<Rc<Daemon>>,
     disk: OnceCell<Disk>,
-    pub common: store::Resources,
+    pub common: StoreResources,
     pub device: Option<PathBuf>,
     pub sluiced: PathBuf,
 }
 
-impl Resources {
-    pub fn new(plan: &Plan, common: store::Resources) -> Self {
+impl DurableResources {
+    pub fn new(plan: &Plan, common: StoreResources) -> Self {
         Self {
             stores: RefCell::default(),
             daemon: OnceCell::new(),
@@ -57,19 +57,17 @@ impl Resources {
         self.daemon.get().context("sluiced was not started")
     }
 
-    /// The store of this mechanism, which is created once.
-    pub fn kept(&self, way: &Way<Self>, keys: u64) -> Result<Rc<dyn Store>> {
+    pub fn kept(&self, mechanism: &StoreMechanism<Self>, keys: u64) -> Result<Rc<dyn Store>> {
         let mut stores = self.stores.borrow_mut();
-        if let Some((_, store)) = stores.iter().find(|(name, _)| *name == way.name) {
+        if let Some((_, store)) = stores.iter().find(|(name, _)| *name == mechanism.name) {
             return Ok(Rc::clone(store));
         }
-        let store = (way.create)(keys, self)?;
+        let store = (mechanism.create)(keys, self)?;
         store.settle()?;
-        stores.push((way.name, Rc::clone(&store)));
+        stores.push((mechanism.name, Rc::clone(&store)));
         Ok(store)
     }
 
-    /// Removes the stores of these mechanisms.
     pub fn drop_stores(&self, names: &[&str]) {
         self.stores
             .borrow_mut()
@@ -102,7 +100,6 @@ impl Disk {
         Ok(Self(point))
     }
 
-    /// A new folder.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.0.join(name);
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;

@@ -34,7 +34,6 @@ impl Measured {
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     pub receivers: usize,
-    /// Message size in bytes.
     pub size: usize,
     pub what: Measured,
 }
@@ -64,7 +63,6 @@ const EVERY: Mechanisms = &[];
 const MOST: &[usize] = &[16];
 const ONE_AND_MOST: &[usize] = &[1, 16];
 const ALL_SIZES: &[usize] = &[64, 256, 1024, 4096, 16384, 32768];
-/// The sizes of conditions that are measured beside the others.
 const FEW_SIZES: &[usize] = &[64, 4096, 32768];
 const EXTREMES: &[usize] = &[64, 32768];
 

@@ -55,7 +55,6 @@ pub fn of_pairs(
     }))
 }
 
-/// Writes each message to each file.
 pub fn to_each(mut files: Vec<File>) -> Result<End> {
     End::sender(move |message| {
         let mut files = files.iter_mut();

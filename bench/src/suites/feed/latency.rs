@@ -35,7 +35,6 @@ pub struct Header {
     pub sequence: u64,
     /// Packets lost directly before this one, by the producer's count; None if it does not count them.
     pub lost: Option<u64>,
-    /// The producer's time stamp counter.
     pub cycles: u64,
 }
 
@@ -65,7 +64,6 @@ pub fn packets(mut receive: impl FnMut() -> Result<Received> + 'static) -> Resul
     }))
 }
 
-/// Samples packets that are received by read(2).
 pub fn read_packets(mut file: File, header: fn(&[u8; SIZE]) -> Option<Header>) -> Result<Sampler> {
     packets(move || {
         let mut packet = [0; SIZE];
@@ -151,8 +149,7 @@ fn record(samples: usize, mut take: Sampler) -> Result<Vec<u64>> {
     Ok([figures, cycles].concat())
 }
 
-/// The measurement with the numbers of record(), and the number of lost packets. The clock of the process gives the frequency of
-/// the time stamp counter.
+/// Also returns the number of lost packets. The clock of the process gives the frequency of the time stamp counter.
 fn measurement(numbers: &[u64]) -> Result<(Measurement, u64)> {
     let [elapsed_ns, cycles, cpu_ns, lost, ref samples @ ..] = *numbers else {
         bail!("a process reported {} numbers", numbers.len());

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions per operation: those that the whole guest executes, of programs and of its kernel, counted by a plugin of
-//! QEMU (`vm/run --count`). Unlike emulated times they do not depend on the emulation. How often processes wait for each other does: counts of
-//! what takes the same path each time repeat within a percent, counts of a stream whose receiver sleeps and spins do not.
-//!
-//! Each count is of a fixed number of operations, minus the background: the interrupts of timers and what else the guest
-//! does meanwhile, at the rate at which the kernel executes instructions while a process runs a loop of its own.
+//! Instructions per operation: those that the whole guest executes, of programs and of its kernel, counted by a plugin of QEMU
+//! (`vm/run --count`). They do not depend on the emulation, but on how often processes wait for each other: counts of what takes the
+//! same path each time repeat within a percent, counts of a stream whose receiver sleeps and spins do not. Each count is of a fixed
+//! number of operations, minus the background: what the kernel executes while a process runs a loop of its own.
 
 mod counter;
 mod operations;

@@ -32,8 +32,7 @@ const MIN_MESSAGES: usize = 1024;
 /// The receiver has received all earlier messages by then, and sleeps.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A request and its reply, one after the other; or messages in one direction, from the first call of the sender until the
-/// receiver has the last one.
+/// A request and its reply; or messages in one direction, from the first send until the receiver has the last one.
 pub struct Operations {
     pub setup: Setup,
     pub workload: Workload,
@@ -142,7 +141,6 @@ impl Operations {
     }
 }
 
-/// Receives a message of this length.
 fn receive(receiver: &mut dyn Receiver, message: &mut [u8]) -> Result<()> {
     let length = receiver.receive(message)?;
     ensure!(length == message.len(), "the peer ended early");

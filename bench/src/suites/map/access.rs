@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that use one store. Every value that they get is checked.
-//!
-//! For a rate, the scheduler places the processes on two processors, and all of them compete until the end of the round. A rate
-//! includes the choice of keys, the checks and a reading of the clock for each operation. A time is the time of the calls alone
-//! of one process on the first processor; a process beside it is on the second one.
+//! Processes that use one store. Every value that they get is checked. For a rate, the scheduler places the processes on two processors,
+//! and all of them compete until the end of the round; a rate includes the choice of keys, the checks and a reading of the clock. A time
+//! is the time of the calls alone of one process on the first processor; a process beside it is on the second one.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,9 +22,7 @@ use crate::harness::rounds::{Job, Measurement, Metric};
 use crate::suites::counters::Counters;
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
 
-/// Keys of a batch.
 pub const BATCH: usize = 64;
-/// The part of a stamp that is the count.
 const COUNTS: u64 = u32::MAX as u64;
 
 /// Returns the number of gets and sets that the process made.
@@ -42,11 +38,9 @@ pub struct Kind {
     pub checked: u64,
     /// Operations of each process before the first one that counts.
     pub warm_up: u64,
-    /// What each process repeats.
     pub step: Step,
     /// What a process on the other processor repeats meanwhile.
     pub neighbour: Option<Step>,
-    /// Whether the time of each step is a sample.
     pub has_samples: bool,
     pub batch: Option<usize>,
     pub mechanisms: &'static [&'static str],
@@ -138,8 +132,7 @@ impl Access {
         self.duration.as_nanos() as u64
     }
 
-    /// Returns the numbers of each process; and the processor time and the commits of the helper of the store from the start of all
-    /// to their end.
+    /// Returns the numbers of each process; and the processor time and the commits of the helper of the store meanwhile.
     fn run(
         &self,
         store: &dyn Store,
@@ -283,7 +276,6 @@ impl Process {
         Ok(1)
     }
 
-    /// Gets of as many keys as a batch has.
     pub fn get_group(&mut self, in_batch: bool) -> Result<u64> {
         let numbers: [usize; BATCH] = std::array::from_fn(|_| self.next());
         let keys = numbers.map(|number| self.keys[number]);

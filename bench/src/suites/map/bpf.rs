@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 
 use super::store::{
-    Client, KEY_SIZE, Key, Resources, Stopwatch, Store, VALUE_SIZE, Value, Visit, filled,
+    Client, KEY_SIZE, Key, Stopwatch, Store, StoreResources, VALUE_SIZE, Value, Visit, filled,
 };
 use crate::harness::rounds::Skipped;
 
@@ -51,13 +51,13 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> Result<libc::c_lo
     Errno::result(unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) })
 }
 
-pub fn unavailable(_: &Resources) -> Option<Skipped> {
+pub fn unavailable(_: &StoreResources) -> Option<Skipped> {
     let error = new_map(1).err()?;
     let reason = format!("{error:#}; it needs CAP_BPF");
     Some(Skipped::unavailable("bpf-map", reason))
 }
 
-pub fn create(keys: u64, _: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, _: &StoreResources) -> Result<Rc<dyn Store>> {
     let map = Rc::new(new_map(u32::try_from(keys)?)?);
     let client = move || -> Result<Box<dyn Client>> {
         Ok(Box::new(User {
@@ -81,7 +81,6 @@ fn new_map(keys: u32) -> Result<OwnedFd> {
 
 struct User {
     map: Rc<OwnedFd>,
-    /// Of a call of a dump.
     keys: Vec<Key>,
     values: Vec<Value>,
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::access::{Access, BATCH, Kind, Process};
-use self::store::{Resources, Store, VALUE_SIZE};
+use self::store::{Store, StoreResources, VALUE_SIZE};
 use super::plan::{Plan, Scale, without_two_cpus};
 use super::setup::Confinement;
 use crate::harness::pinning::Placement;
@@ -31,24 +31,21 @@ const FD: &str = "sluice-map-fd";
 const NETLINK: &str = "sluice-map-netlink";
 
 /// A mechanism that stores values under keys. `R` is what stores are made with.
-pub struct Way<R> {
+pub struct StoreMechanism<R> {
     pub name: &'static str,
-    /// The reason why it cannot be measured here.
     pub unavailable: fn(&R) -> Option<Skipped>,
-    /// A store in which this many keys have a value.
     pub create: fn(u64, &R) -> Result<Rc<dyn Store>>,
 }
 
-/// The first one that a case has is its reference.
 #[rustfmt::skip]
-static WAYS: [Way<Resources>; 7] = [
-    Way { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
-    Way { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
-    Way { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
-    Way { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
-    Way { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
-    Way { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
-    Way { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
+static STORES: [StoreMechanism<StoreResources>; 7] = [
+    StoreMechanism { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
+    StoreMechanism { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
+    StoreMechanism { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
+    StoreMechanism { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
+    StoreMechanism { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
+    StoreMechanism { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
+    StoreMechanism { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
 ];
 
 pub const GET: Kind = Kind {
@@ -88,7 +85,7 @@ static KINDS: [Kind; 8] = [
 ];
 
 pub fn mechanisms() -> Vec<&'static str> {
-    WAYS.iter().map(|way| way.name).collect()
+    STORES.iter().map(|mechanism| mechanism.name).collect()
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
@@ -110,29 +107,28 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn suite(plan: &Plan, placement: Placement) -> Result<Suite<'_, Resources>> {
+fn suite(plan: &Plan, placement: Placement) -> Result<Suite<'_, StoreResources>> {
     let confinement = plan.confinement(placement)?;
-    let resources = Resources::new(plan.tree.clone(), confinement.clone());
+    let resources = StoreResources::new(plan.tree.clone(), confinement.clone());
     Ok(Suite {
         name: "map",
         plan,
         confinement,
         duration: plan.duration,
-        ways: &WAYS,
+        stores: &STORES,
         resources: Rc::new(resources),
-        store: |resources, way, keys| (way.create)(keys, resources),
+        store: |resources, mechanism, keys| (mechanism.create)(keys, resources),
     })
 }
 
-type StoreOf<R> = fn(&R, &'static Way<R>, u64) -> Result<Rc<dyn Store>>;
+type StoreOf<R> = fn(&R, &'static StoreMechanism<R>, u64) -> Result<Rc<dyn Store>>;
 
-/// A suite that measures stores.
 pub struct Suite<'a, R: 'static> {
     pub name: &'static str,
     pub plan: &'a Plan,
     pub confinement: Confinement,
     pub duration: Duration,
-    pub ways: &'static [Way<R>],
+    pub stores: &'static [StoreMechanism<R>],
     pub resources: Rc<R>,
     /// Returns the store of a mechanism for a round.
     pub store: StoreOf<R>,
@@ -159,18 +155,23 @@ impl<R> Suite<'_, R> {
         if let Some(batch) = kind.batch {
             case = case.axis("batch", batch);
         }
-        let entrants = self.ways_of(kind, processes).map(|way| {
-            let label = kind.labels.iter().find(|(name, _)| *name == way.name);
-            let label = label.map_or(way.name, |(_, label)| label);
+        let entrants = self.mechanisms_of(kind, processes).map(|mechanism| {
+            let label = kind.labels.iter().find(|(name, _)| *name == mechanism.name);
+            let label = label.map_or(mechanism.name, |(_, label)| label);
             let (store, resources) = (self.store, Rc::clone(&self.resources));
             let job = Access {
                 kind,
-                store: Box::new(move || store(&resources, way, kind.keys)),
+                store: Box::new(move || store(&resources, mechanism, kind.keys)),
                 confinement: self.confinement.clone(),
                 processes,
                 duration: self.duration,
             };
-            (way.name, label, (way.unavailable)(&self.resources), job)
+            (
+                mechanism.name,
+                label,
+                (mechanism.unavailable)(&self.resources),
+                job,
+            )
         });
         let case = self.enter(case, entrants);
         Case {
@@ -206,15 +207,15 @@ impl<R> Suite<'_, R> {
     }
 
     /// Mechanisms that have no criterion are compared with the smallest and the largest number of processes only.
-    fn ways_of(
+    fn mechanisms_of(
         &self,
         kind: &'static Kind,
         processes: Option<usize>,
-    ) -> impl Iterator<Item = &'static Way<R>> {
+    ) -> impl Iterator<Item = &'static StoreMechanism<R>> {
         let is_quick = self.plan.scale == Scale::Quick && self.plan.chosen.is_empty();
         let is_end = processes.is_none_or(|count| ENDS.contains(&count));
-        self.ways.iter().filter(move |way| {
-            let has = |mechanisms: &[&str]| mechanisms.contains(&way.name);
+        self.stores.iter().filter(move |mechanism| {
+            let has = |mechanisms: &[&str]| mechanisms.contains(&mechanism.name);
             let is_measured = has(kind.mechanisms) || !is_quick && has(kind.longer);
             is_measured && (is_end || !has(&["shared-map-rwsem", "bpf-map"]))
         })

@@ -14,7 +14,7 @@ use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::module::SLUICE;
 
 use super::store::{
-    Client, KEY_SIZE, Key, Resources, Stopwatch, Store, VALUE_SIZE, Value, Visit, filled,
+    Client, KEY_SIZE, Key, Stopwatch, Store, StoreResources, VALUE_SIZE, Value, Visit, filled,
 };
 use crate::harness::rounds::Skipped;
 
@@ -28,14 +28,14 @@ const RECORD: usize = Record::SIZE + KEY_SIZE + VALUE_SIZE;
 /// Of a call: as many records as the rival's batch has.
 const DUMP_BYTES: usize = 1024 * RECORD;
 
-pub fn unavailable(resources: &Resources) -> Option<Skipped> {
+pub fn unavailable(resources: &StoreResources) -> Option<Skipped> {
     match Path::new(CTL).exists() {
         true => resources.cgroups.as_ref().err().cloned(),
         false => Some(Skipped::unavailable("sluice-map-fd", SLUICE.how_to_load())),
     }
 }
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
     let map = create_named(keys, KEY_SIZE + VALUE_SIZE, None, resources)?;
     let client = move || -> Result<Box<dyn Client>> {
         Ok(Box::new(Endpoint {
@@ -55,18 +55,16 @@ pub struct Named {
 }
 
 impl Named {
-    /// Another endpoint.
     pub fn open(&self) -> Result<Map> {
         open(&self.cgroup)
     }
 }
 
-/// A map with room for this many entries.
 pub fn create_named(
     entries: u64,
     entry_size: usize,
     durability: Option<Durability>,
-    resources: &Resources,
+    resources: &StoreResources,
 ) -> Result<Named> {
     let cgroup = resources.create_cgroup()?;
     let capacity = entries * (OVERHEAD + entry_size as u64);
@@ -83,7 +81,6 @@ pub fn channel(cgroup: &Cgroup) -> Result<Channel> {
     Ok(Channel::map(NAME)?.in_scope(Scope::at(cgroup.path())?))
 }
 
-/// An endpoint of the map in this cgroup.
 pub fn open(cgroup: &Cgroup) -> Result<Map> {
     Ok(Options::new().open(&channel(cgroup)?.options())?)
 }
@@ -92,7 +89,6 @@ pub fn open(cgroup: &Cgroup) -> Result<Map> {
 struct Endpoint {
     map: Map,
     steps: Vec<Step>,
-    /// Of a call of a dump.
     records: Vec<u8>,
 }
 
