@@ -18,7 +18,7 @@ use crate::options::number_in;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Rows are compared if suite, conditions, mechanism, way of waiting, host and distance of the processors are the same. A row is
-faster or slower only if the rounds of the two runs do not overlap. The change is that of the median, in percent.
+faster or slower only if the rounds of the two runs do not overlap. The change of the median is in percent.
 
 Exit status:
   0  no result of Sluice became slower by more than the threshold, or there is no threshold
@@ -62,11 +62,9 @@ fn holds(compared: &[Compared], threshold: f64) -> Result<bool> {
     Ok(!ours.any(is_slower))
 }
 
-/// A row of both runs.
 struct Compared<'a> {
     before: &'a Row,
     after: &'a Row,
-    /// The change of the median.
     percent: f64,
     change: Change,
 }
@@ -188,7 +186,6 @@ mod tests {
     use crate::harness::turns::tests::rows_of;
     use crate::harness::waiting::Waiting;
 
-    /// The row of Sluice with these rounds.
     fn ours(metric: Metric, values: &[f64]) -> Row {
         rows_of(metric, values, values).swap_remove(1)
     }

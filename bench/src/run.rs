@@ -13,6 +13,7 @@ use sluice_testkit::cgroup::Tree;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
 use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
+use tempfile::TempDir;
 
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
@@ -22,7 +23,7 @@ use crate::harness::text;
 use crate::harness::turns::run_together;
 use crate::html;
 use crate::mechanisms::registry::Registry;
-use crate::mechanisms::temp_paths::Directory;
+use crate::mechanisms::temp_paths::private_directory;
 use crate::options::{Options, REFERENCES_OF_RINGS};
 use crate::reports;
 use crate::suites::plan::Plan;
@@ -32,7 +33,7 @@ pub fn run(options: &Options) -> Result<()> {
     interrupt::install()?;
     let store = options.shared_map.as_deref();
     // Dropped after the module, which holds it.
-    let directory = store.map(|_| Directory::new(&std::env::temp_dir()));
+    let directory = store.map(|_| private_directory(&std::env::temp_dir()));
     let directory = directory.transpose()?;
     let files = [
         (&SLUICE, &options.module),
@@ -48,8 +49,8 @@ pub fn run(options: &Options) -> Result<()> {
     modules.into_iter().try_for_each(Module::unload)
 }
 
-fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
-    let parameters = format!("directory=\"{}\"", directory.0.display());
+fn load_store((file, directory): (&Path, &TempDir)) -> Result<Module> {
+    let parameters = format!("directory=\"{}\"", directory.path().display());
     Module::load_with(&SHARED_MAP, file, &CString::new(parameters)?)
 }
 

@@ -10,7 +10,6 @@ use sluice_testkit::units;
 
 pub use serde_json::Value;
 
-/// Processor time of a message, in nanoseconds.
 pub const CPU_PER_MESSAGE: &str = "cpu_ns_per_msg";
 pub const MESSAGES_PER_SECOND: &str = "msgs_per_s";
 pub const BYTES_PER_SECOND: &str = "bytes_per_s";
@@ -25,7 +24,7 @@ pub const LOST: &str = "lost";
 pub const CYCLES_PER_NS: &str = "cycles_per_ns";
 /// Messages for each commit of a store, where several can share one.
 pub const MESSAGES_PER_COMMIT: &str = "msgs_per_commit";
-/// The instructions of an operation: those of programs, and those of the kernel.
+/// The instructions of an operation in programs, and in the kernel.
 pub const USER: &str = "user_instructions";
 pub const KERNEL: &str = "kernel_instructions";
 
@@ -106,7 +105,6 @@ impl Unit {
         }
     }
 
-    /// The smallest and the largest round.
     pub fn range(self, [min, max]: [f64; 2]) -> String {
         match self {
             Self::Nanoseconds => units::nanosecond_range(min, max),

@@ -41,17 +41,9 @@ fn allowed() -> Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(is_set).collect())
 }
 
-/// The processors that are online, whether or not this process may use them.
-pub fn online() -> Result<Vec<usize>> {
-    listed("/sys/devices/system/cpu/online")
-}
-
-/// The processors on which the scheduler places no process by itself (isolcpus=).
-pub fn isolated() -> Result<Vec<usize>> {
-    listed("/sys/devices/system/cpu/isolated")
-}
-
-fn listed(path: &str) -> Result<Vec<usize>> {
+/// The processors that are "online", whether or not this process may use them; or "isolated", on which the scheduler places nothing.
+pub fn listed(list: &str) -> Result<Vec<usize>> {
+    let path = &format!("/sys/devices/system/cpu/{list}");
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     parse_list(text.trim())
         .with_context(|| format!("{path} contains '{text}', which is not a list of processors"))
@@ -77,7 +69,7 @@ pub fn confine_thread(thread: Pid, cpus: &[usize]) -> Result<()> {
     })
 }
 
-/// Restricts the calling process, with all its threads, including those of libraries.
+/// Restricts the calling process, with all its threads, including threads of libraries.
 pub fn confine(cpus: &[usize]) -> Result<()> {
     const DIRECTORY: &str = "/proc/self/task";
     for entry in fs::read_dir(DIRECTORY).with_context(|| format!("cannot read {DIRECTORY}"))? {
@@ -100,6 +92,6 @@ mod tests {
         assert_eq!(parse_list("7"), Some(vec![7]));
         assert_eq!(parse_list(""), Some(Vec::new()));
         assert_eq!(parse_list("0-x"), None);
-        assert!(!online().unwrap().is_empty());
+        assert!(!listed("online").unwrap().is_empty());
     }
 }

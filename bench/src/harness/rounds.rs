@@ -153,7 +153,7 @@ pub struct Case {
     /// Other conditions, such as the number of receivers.
     pub axes: Axes,
     pub metric: Metric,
-    /// The mechanism with which the others are compared, by its first subject. None: that of the first subject.
+    /// The mechanism with which the others are compared, by its first subject. None: the mechanism of the first subject.
     pub reference: Option<&'static str>,
     pub subjects: Vec<Subject>,
     pub skipped: Vec<Skipped>,
@@ -174,6 +174,11 @@ impl Case {
             subjects: Vec::new(),
             skipped: Vec::new(),
         }
+    }
+
+    pub fn of_size(self, size: usize) -> Self {
+        let size = Some(size);
+        Self { size, ..self }
     }
 
     pub fn axis(mut self, name: &str, value: impl Into<Value>) -> Self {

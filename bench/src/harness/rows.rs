@@ -15,7 +15,7 @@ use sluice_testkit::units;
 
 use super::class::{Class, most_common};
 use super::figures::{
-    Axes, BYTES_PER_SECOND, CPU_PER_MESSAGE, MESSAGES_PER_SECOND, P99, P999, Unit, Value, Values,
+    Axes, BYTES_PER_SECOND, CPU_PER_MESSAGE, MESSAGES_PER_SECOND, P99, P999, Unit, Values,
 };
 use super::pinning::Placement;
 use super::rounds::{Case, Measurement};
@@ -91,7 +91,7 @@ pub struct Ratio {
     pub values: Values,
 }
 
-/// The speed of an adapter divided by that of its library's own program, taken within each round.
+/// The speed of an adapter divided by the speed of its library's own program, taken within each round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     pub to: String,
@@ -139,16 +139,8 @@ impl Row {
         self.value.as_ref().map_or(0, |value| value.values.len())
     }
 
-    pub fn figure(&self, name: &str) -> Option<&Values> {
-        self.figures.get(name)
-    }
-
     pub fn median_of(&self, figure: &str) -> Option<f64> {
-        Some(self.figure(figure)?.median)
-    }
-
-    pub fn number(&self, axis: &str) -> Option<f64> {
-        self.axes.get(axis).and_then(Value::as_f64)
+        Some(self.figures.get(figure)?.median)
     }
 
     pub fn is_noisy(&self) -> bool {
@@ -184,7 +176,6 @@ impl Row {
         Some(self.unit?.range(self.value.as_ref()?.spread))
     }
 
-    /// The ratio, and its rounds.
     pub fn ratio_texts(&self) -> Option<[String; 2]> {
         let values = &self.ratio.as_ref()?.values;
         let [min, max] = values.spread;
@@ -201,7 +192,6 @@ impl Row {
         })
     }
 
-    /// The row that the ratio refers to.
     pub fn reference<'a>(&self, rows: &'a [Self]) -> Option<&'a Self> {
         let to = &self.ratio.as_ref()?.to;
         let is_it = |row: &&Self| (&row.suite, &row.title) == (&self.suite, &self.title);
@@ -294,7 +284,7 @@ fn measured_row(case: &Case, series: &Series, class: Option<Class>) -> Row {
     }
 }
 
-/// The figures of a round: those of the suite, and those that follow from what each suite measures.
+/// The figures of the suite, and the figures that follow from what each suite measures.
 pub fn figures(round: &Measurement, samples: &Samples) -> Vec<(&'static str, f64)> {
     let summary = summarize(&[samples]);
     let percentile = |of: fn(&Summary) -> Option<u64>| Some(of(summary.as_ref()?)? as f64);
@@ -328,6 +318,7 @@ fn common_figures(rounds: &[&Round]) -> BTreeMap<String, Values> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::figures::Value;
     use crate::harness::rounds::Metric;
     use crate::harness::turns::tests::rows_of;
 

@@ -44,7 +44,7 @@ impl FromIterator<u64> for Samples {
     }
 }
 
-/// The distribution of the samples of several rounds. A percentile is the median of those of the rounds, as every other figure is.
+/// The distribution of the samples of several rounds. A percentile is the median of the percentiles of the rounds.
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -93,7 +93,7 @@ fn percentile(rounds: &[&Samples], share: f64, least: usize) -> Option<u64> {
     Some(spread.median.round() as u64)
 }
 
-/// How a value compares with an earlier one, or with that of the reference.
+/// How a value compares with an earlier one, or with the value of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {

@@ -53,7 +53,6 @@ impl Server {
         confine_thread(self.pid(), cpus)
     }
 
-    /// Repeats a call of the server until it succeeds.
     pub fn await_start<T>(&mut self, call: impl FnMut() -> Result<T>) -> Result<T> {
         retry(START_TIMEOUT, call, || self.expect_running())
     }
@@ -65,7 +64,6 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM, and waits until it ends.
     pub fn terminate(&mut self, timeout: Duration) {
         // It has ended if it cannot be signalled.
         let _ = nix::sys::signal::kill(self.pid(), Signal::SIGTERM);

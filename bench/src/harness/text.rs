@@ -23,7 +23,6 @@ pub fn table(titles: &str) -> Table {
     Table::new(&columns.collect::<Vec<_>>())
 }
 
-/// What stands between the bars of a line.
 pub fn cells(line: &str) -> impl Iterator<Item = &str> {
     let line = line.trim();
     let inner = line
@@ -75,11 +74,10 @@ fn line(row: &Row, rows: &[Row]) -> [String; 11] {
     ]
 }
 
-/// High percentiles of a latency, or the message rate of a stream.
 fn detail(row: &Row) -> [String; 2] {
     // A rate of operations is the median itself.
     let messages = row.median_of(MESSAGES_PER_SECOND);
-    let messages = messages.filter(|_| row.figure(BYTES_PER_SECOND).is_some());
+    let messages = messages.filter(|_| row.figures.contains_key(BYTES_PER_SECOND));
     let messages = messages.map(units::per_second).unwrap_or_default();
     let time = |ns: Option<u64>| ns.map_or_else(String::new, |ns| units::nanoseconds(ns as f64));
     match (row.less_is_better(), row.distribution) {
@@ -93,7 +91,7 @@ fn detail(row: &Row) -> [String; 2] {
 fn remark(row: &Row, rows: &[Row]) -> String {
     let switches = row.median_of(SWITCHES_PER_MESSAGE);
     let imbalance = row.median_of(IMBALANCE);
-    let lost = row.figure(LOST).map(Values::sum);
+    let lost = row.figures.get(LOST).map(Values::sum);
     let parts = [
         verdict(row, rows),
         switches.map(|count| format!("{} context switches/message", units::figures(count))),
@@ -160,14 +158,14 @@ mod tests {
         assert_eq!(remark(&rows[0], &rows), "reference");
         assert_eq!(remark(&rows[1], &rows), "faster");
         let reference = rows[0].clone();
-        let figures = [(LOST, 3.0), (IMBALANCE, 1.5)];
         let ours = &mut rows[1];
         ours.waiting = Some(Waiting::Spin);
         ours.compare_with(&reference);
         ours.noisy_rounds = Some(1);
-        ours.figures = figures
-            .map(|(name, value)| (name.into(), Values::of([(0, value)].into_iter()).unwrap()))
-            .into();
+        for (name, value) in [(LOST, 3.0), (IMBALANCE, 1.5)] {
+            let values = Values::of([(0, value)].into_iter()).unwrap();
+            ours.figures.insert(name.into(), values);
+        }
         let expected = "faster, spin against sleep, noisy, busiest writer 1.50 ×, 3 lost";
         assert_eq!(remark(&rows[1], &rows), expected);
         rows[1].other_class = true;

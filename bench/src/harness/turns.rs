@@ -14,7 +14,6 @@ use super::rows::{self, Row};
 use super::samples::Samples;
 
 pub struct Series {
-    /// The number of its case.
     pub case: usize,
     pub is_reference: bool,
     pub subject: Subject,
@@ -29,7 +28,6 @@ pub struct Round {
     pub samples: Samples,
     pub figures: Vec<(&'static str, f64)>,
     pub class: Option<Class>,
-    /// The distance of the processors kept changing.
     pub is_noisy: bool,
 }
 
@@ -284,7 +282,7 @@ pub mod tests {
         let ratio = rows[1].ratio.as_ref().unwrap();
         assert!(ratio.across_waiting && ratio.values.values == [(0, 1.0)]);
         assert!(rows[2].other_class && rows[2].ratio.is_none());
-        assert_eq!(rows[0].figure(LOST).map(|lost| lost.sum()), Some(2.0));
+        assert_eq!(rows[0].figures.get(LOST).map(|lost| lost.sum()), Some(2.0));
         assert_eq!(rows[0].noisy_rounds, Some(1));
     }
 }

@@ -26,7 +26,6 @@ pub struct Gain<'a> {
     range: [f64; 2],
 }
 
-/// In the order of the rows. Without those whose reference is Sluice itself, for example with fewer names.
 pub fn gains(rows: &[Row]) -> Vec<Gain<'_>> {
     let gains = rows.iter().enumerate().filter_map(|(number, row)| {
         let rival = row.reference(rows)?;
@@ -75,7 +74,7 @@ fn of_kind<'a>(all: &[Gain<'a>]) -> Vec<Gain<'a>> {
     };
     let kept: Vec<&Gain> = all.iter().filter(|one| !is_replaced(one)).collect();
     let is_short = |one: &&&Gain| one.row.size == Some(SHORT);
-    let is_half = |one: &&&Gain| one.row.number("load_percent") == Some(HALF);
+    let is_half = |one: &&&Gain| one.row.axes.get("load_percent") == Some(&HALF.into());
     let [short, half] = [kept.iter().find(is_short), kept.iter().find(is_half)];
     let ends = [half.or(short).or(kept.first()), half.or(kept.last())];
     let titles = groups(ends.into_iter().flatten(), |one| &one.row.title).into_iter();

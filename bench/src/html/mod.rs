@@ -127,11 +127,10 @@ fn section<'a>(name: &'a str, of_suite: Vec<usize>, rows: &'a [Row]) -> Section<
     let template = suites::by_name(name).and_then(|suite| suite.tables);
     let measured = of_suite.into_iter().filter(|&row| rows[row].is_measured());
     let titles = groups(measured, |&row| &rows[row].title).into_iter();
+    let plots = titles.filter_map(|(title, numbers)| plot(title, numbers, rows));
     Section {
         name,
-        plots: titles
-            .filter_map(|(title, numbers)| plot(title, numbers, rows))
-            .collect(),
+        plots: plots.collect(),
         text: template.and_then(|template| reports::text(template, name, rows)),
     }
 }

@@ -15,7 +15,7 @@ use crate::harness::rounds::Metric::{Latency, Memory, Rate};
 use crate::harness::rows::{Calibration, Results, Row};
 use crate::harness::server::is_installed;
 use crate::harness::turns::tests::rows_of;
-use crate::mechanisms::temp_paths::Directory;
+use crate::mechanisms::temp_paths::private_directory;
 
 /// Synthetic results with all kinds of rows, and with text that must be escaped.
 static RESULTS: LazyLock<Results> = LazyLock::new(|| {
@@ -146,8 +146,8 @@ fn a_run_without_rows_has_a_page_and_no_picture() {
 
 /// What probe.js finds in this page, and the messages of the scripts and of Chromium.
 fn open_in_browser(page: &str, width: usize, dark: bool) -> Value {
-    let directory = Directory::new(&env::temp_dir()).unwrap();
-    let [file, profile] = ["report.html", "profile"].map(|name| directory.0.join(name));
+    let directory = private_directory(&env::temp_dir()).unwrap();
+    let [file, profile] = ["report.html", "profile"].map(|name| directory.path().join(name));
     // Before the scripts of the page, so that their errors do not stop it.
     let probe = format!("<script>{}</script><style>", include_str!("probe.js"));
     fs::write(&file, page.replacen("<style>", &probe, 1)).unwrap();

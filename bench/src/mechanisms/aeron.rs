@@ -46,10 +46,7 @@ const FRAGMENT_LIMIT: usize = 10;
 const SHORT: usize = 1024;
 
 pub fn mechanisms() -> [Mechanism; 2] {
-    let backoff = Mechanism {
-        label: "aeron (backoff)".into(),
-        ..mechanism(true)
-    };
+    let backoff = mechanism(true).labelled("aeron (backoff)");
     [mechanism(false), backoff]
 }
 
@@ -275,7 +272,6 @@ fn retry<T>(
     }
 }
 
-/// Writes a message into space that is claimed for it, and commits it.
 fn claim(
     publication: &AeronExclusivePublication,
     len: usize,
@@ -310,7 +306,6 @@ impl Sender for Publishing {
 struct Early {
     bytes: Vec<u8>,
     lens: VecDeque<usize>,
-    /// How many of the bytes were received.
     read: usize,
 }
 
@@ -406,8 +401,7 @@ impl Receiver for Subscribing {
 }
 
 /// As the library's own samples: cping and cpong, which offer a message, and poll the image until the reply is back; and the
-/// throughput of an exclusive publication over IPC, whose subscriber counts the fragments that a poll delivers. The driver and
-/// the clients are configured as for the adapter.
+/// throughput of an exclusive publication over IPC, whose subscriber counts fragments. All are configured as for the adapter.
 fn samples(drivers: &Rc<Drivers>, run: &Run) -> Result<Pair> {
     let stream = || drivers.stream(run.size, false);
     run.start(
@@ -466,8 +460,7 @@ fn echo(publication: &AeronExclusivePublication, request: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Polls until a fragment arrives, and passes it on with those that arrive meanwhile. Returns the number of messages of this size
-/// that are complete with them; `rest` counts the bytes of one that is not.
+/// Polls until a fragment arrives. Returns the number of complete messages; `rest` counts the bytes of a message that is not.
 fn poll(
     image: &AeronImage,
     size: usize,

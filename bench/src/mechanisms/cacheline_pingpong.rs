@@ -48,9 +48,8 @@ const LARGEST: usize = 64;
 
 const END: u64 = 0x100;
 
-/// The words are in a page of their own, so that nothing else shares the cache lines: one word, then the bytes of the last
-/// message. Bits 9 and up of the word count the messages; the lowest eight are the byte of a message of one, so that nothing but
-/// the word is accessed for it.
+/// The words are in a page of their own, so that nothing else shares the cache lines: one word, then the bytes of the last message.
+/// Bits 9 and up of the word count the messages; the lowest eight are the byte of a message of one byte.
 struct WordSender {
     words: SharedWords,
     count: u64,

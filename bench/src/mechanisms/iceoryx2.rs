@@ -36,10 +36,7 @@ const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
 
 pub fn mechanisms() -> [Mechanism; 2] {
-    let events = Mechanism {
-        label: "iceoryx2 (events)".into(),
-        ..mechanism(Waiting::Sleep)
-    };
+    let events = mechanism(Waiting::Sleep).labelled("iceoryx2 (events)");
     [mechanism(Waiting::Spin), events]
 }
 
@@ -70,7 +67,6 @@ fn buffered_samples(size: usize) -> usize {
 struct Files(TempPaths);
 
 impl Files {
-    /// A service of its own.
     fn topic(&self, size: usize, waiting: Waiting) -> Result<Topic> {
         let root = self.0.directory()?;
         let unusable = |error| anyhow!("iceoryx2 cannot use {}: {error:?}", root.display());
@@ -241,7 +237,6 @@ impl Publishing {
         Ok(())
     }
 
-    /// Sends the next sample as it is.
     fn send_unwritten(&mut self) -> Result<()> {
         if let Some(sample) = self.next.take() {
             // SAFETY: bytes of shared memory, which the library has zeroed, and every value is a byte.
@@ -260,8 +255,7 @@ impl Sender for Publishing {
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
         let mut sample = self.loan(len)?;
         let bytes = sample.payload_mut();
-        // SAFETY: they are as many, of shared memory that the system has zeroed or an earlier message has filled, and any bytes
-        // are valid.
+        // SAFETY: they are as many, of memory that the system has zeroed or an earlier message has filled; any bytes are valid.
         write(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) });
         // SAFETY: all of them have a value.
         self.publish_and_loan(unsafe { sample.assume_init() })

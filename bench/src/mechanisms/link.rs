@@ -86,14 +86,12 @@ pub trait Receiver {
         Ok(len)
     }
 
-    /// Shows messages to the function in memory of the mechanism, at least one of them, and returns their number; 0 after the
-    /// end of the stream. Only for mechanisms that are `in_place`.
+    /// Shows at least one message in memory of the mechanism, and returns their number; 0 after the end. Only if `in_place`.
     fn receive_in_place(&mut self, _read: Read<'_>) -> Result<usize> {
         bail!("this mechanism copies messages")
     }
 
-    /// Receives at least one message of this size, and more if they have arrived and fit, stored contiguously. Returns
-    /// the number of bytes; 0 after the end of the stream.
+    /// Receives at least one message, and more if they have arrived and fit. Returns the number of bytes; 0 after the end.
     fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
         self.receive(&mut messages[..size])
     }
@@ -146,7 +144,6 @@ impl<S: Sender> Drop for MarksEnd<S> {
     }
 }
 
-/// Copies a message that was received, and returns its length.
 #[inline]
 pub fn copy(message: &[u8], buffer: &mut [u8]) -> Result<usize> {
     ensure_fits(message.len(), buffer.len())?;
@@ -156,9 +153,6 @@ pub fn copy(message: &[u8], buffer: &mut [u8]) -> Result<usize> {
 
 #[inline]
 pub fn ensure_fits(len: usize, buffer: usize) -> Result<()> {
-    ensure!(
-        len <= buffer,
-        "a message of {len} bytes exceeds the buffer of {buffer}"
-    );
+    ensure!(len <= buffer, "{len} bytes exceed the buffer of {buffer}");
     Ok(())
 }

@@ -85,10 +85,7 @@ impl Mechanism {
     ) -> Self {
         Self {
             name,
-            label: match waiting {
-                Waiting::Sleep => name.into(),
-                Waiting::Spin => format!("{name} (spins)"),
-            },
+            label: waiting.label(name),
             waiting,
             in_flight: bytes_in_flight(LARGEST_CAPACITY, SMALLEST_OVERHEAD),
             own_cgroups: None,
@@ -102,6 +99,11 @@ impl Mechanism {
             shared_links: None,
             own_program: None,
         }
+    }
+
+    pub fn labelled(self, label: &str) -> Self {
+        let label = label.into();
+        Self { label, ..self }
     }
 
     pub fn link(&self, size: usize) -> Result<Link> {

@@ -39,7 +39,7 @@ pub struct Run<'a> {
     pub enter: &'a dyn Fn(Side) -> Result<()>,
 }
 
-/// Of one of the two processes.
+/// What one of the two processes does: the requester and the source begin.
 #[derive(Clone, Copy)]
 pub enum Role {
     Requester,

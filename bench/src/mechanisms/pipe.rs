@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{mkfifo, pipe2};
 
 use super::stream::Ends;
-use super::temp_paths::{Directory, MEMORY};
+use super::temp_paths::{MEMORY, private_directory};
 use super::{Batching, Link, Mechanism, stream};
 
 /// Instead of 64 KiB: the largest for a process without privileges.
@@ -27,12 +27,10 @@ pub fn mechanism() -> Mechanism {
 }
 
 pub fn variants() -> [Mechanism; 3] {
-    let large = Mechanism {
-        label: "pipe-large (1 MiB)".into(),
-        ..stream::mechanism("pipe-large", || large_pipe(LARGE))
-    };
+    let large = stream::mechanism("pipe-large", || large_pipe(LARGE));
     let named = || named_pipe().context("cannot create and open a FIFO");
     let nonblocking = stream::nonblocking("pipe-nonblock", pipe);
+    let large = large.labelled("pipe-large (1 MiB)");
     [large, nonblocking, stream::mechanism("fifo", named)]
 }
 
@@ -57,8 +55,8 @@ pub fn large_pipe(bytes: usize) -> Result<Ends> {
 
 /// The name is removed at once. It is in a directory of this user, so that no other user can open the FIFO.
 fn named_pipe() -> Result<Ends> {
-    let directory = Directory::new(Path::new(MEMORY))?;
-    let path = directory.0.join("fifo");
+    let directory = private_directory(Path::new(MEMORY))?;
+    let path = directory.path().join("fifo");
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
     // A blocking open would wait for the other end, which only this process can open.
     let mut options = File::options();

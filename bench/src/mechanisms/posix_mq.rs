@@ -30,10 +30,7 @@ const MOST_MESSAGES: usize = 65_536;
 const FEWEST_MESSAGES: usize = 10;
 
 pub fn mechanisms() -> [Mechanism; 2] {
-    let deep = Mechanism {
-        label: "posix-mq-deep (1 MiB)".into(),
-        ..of_queues("posix-mq-deep", deep_queue)
-    };
+    let deep = of_queues("posix-mq-deep", deep_queue).labelled("posix-mq-deep (1 MiB)");
     [of_queues("posix-mq", default_queue), deep]
 }
 

@@ -52,8 +52,7 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
     all
 }
 
-/// Third-party ring libraries, each spinning and in its ways of sleeping, or the reason why one is not available. Each has
-/// dependencies that are not always available, so they are measured only on request.
+/// Third-party ring libraries. Their dependencies are not always available, so they are measured only on request.
 fn third_party() -> Vec<Result<Mechanism, Skipped>> {
     let mut all = Vec::new();
     #[cfg(feature = "iceoryx2")]

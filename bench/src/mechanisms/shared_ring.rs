@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use rustix::{io, thread::futex};
 use sluice_testkit::shared_memory::SharedMemory;
 
 use super::link::ensure_fits;
@@ -60,7 +61,6 @@ trait Wait {
         Ok(())
     }
 
-    /// Wakes the process that found the word WAITING.
     fn wake(&self, _waiting: &AtomicU32) -> Result<()> {
         Ok(())
     }
@@ -76,23 +76,15 @@ struct Futex;
 
 impl Wait for Futex {
     fn sleep(&self, waiting: &AtomicU32) -> Result<()> {
-        let forever = std::ptr::null::<libc::timespec>();
-        // SAFETY: the kernel reads the word, which outlives the call, and there is no timeout.
-        let returned =
-            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAIT, WAITING, forever) };
-        match Errno::result(returned) {
-            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+        match futex::wait(waiting, futex::Flags::empty(), WAITING, None) {
+            Ok(()) | Err(io::Errno::AGAIN | io::Errno::INTR) => Ok(()),
             Err(error) => Err(error).context("cannot sleep on a futex"),
         }
     }
 
     fn wake(&self, waiting: &AtomicU32) -> Result<()> {
-        let max_woken = 1;
-        // SAFETY: the kernel uses only the address of the word.
-        let returned =
-            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAKE, max_woken) };
-        Errno::result(returned).context("cannot wake a futex")?;
-        Ok(())
+        let woken = futex::wake(waiting, futex::Flags::empty(), 1);
+        woken.map(drop).context("cannot wake a futex")
     }
 }
 
@@ -128,10 +120,9 @@ struct Position {
 const ENDED: u32 = 1 << 31;
 const COUNT: u32 = ENDED - 1;
 
-/// No wake-up is lost: the waiter sets the word and then loads the count, while the publisher stores the count and then
-/// loads the word. All four accesses are SeqCst, so at least one of the two sees the store of the other. The process
-/// that clears the word also wakes, and the sleep is on that word rather than on the count: the wake-up may belong to a
-/// count that the waiter has already seen.
+/// No wake-up is lost: the waiter sets the word and then loads the count, while the publisher stores the count and then loads the
+/// word. All four accesses are SeqCst, so at least one of the two sees the store of the other. The process that clears the word also
+/// wakes, and the sleep is on that word: the wake-up may belong to a count that the waiter has already seen.
 impl Position {
     /// Returns when the count differs from `seen`, or earlier.
     fn wait<W: Wait>(&self, how: &W, seen: u32) -> Result<()> {
@@ -184,7 +175,6 @@ struct Ring<W> {
     memory: SharedMemory,
     size: usize,
     slots: u32,
-    /// How the peer of each side waits.
     waits: [W; 2],
 }
 
@@ -276,18 +266,14 @@ impl<W: Wait, const SIDE: usize> End<W, SIDE> {
 
 impl<W: Wait> Sender for End<W, SENDER> {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let (len, most) = (message.len(), self.ring.size);
-        ensure!(
-            len <= most,
-            "this ring carries messages of up to {most} bytes, not {len}"
-        );
+        let len = message.len();
+        ensure_fits(len, self.ring.size)?;
         while distance(self.peer, self.own) == self.ring.slots {
             ensure!(!self.peer_has_ended(), "the receiver has ended");
             self.look()?;
         }
         let slot = self.ring.slot(self.own);
-        // SAFETY: the slot has space for a length and for the bytes whose number was checked above, and is aligned for
-        // the length; the receiver does not access it before the count is published.
+        // SAFETY: the slot has space for a length and as many bytes, and is aligned; the receiver does not access it before the count.
         unsafe {
             slot.cast::<Length>().write(len as Length);
             slot.add(size_of::<Length>())

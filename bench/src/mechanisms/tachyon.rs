@@ -20,8 +20,7 @@ use crate::harness::waiting::Waiting;
 
 /// In bytes, as the default of Sluice's ring.
 const CAPACITY: usize = 4 << 20;
-/// Streams of long messages are faster with one or the other, depending on the caches. Where processors share one, the 16 MiB of
-/// the library's own benchmark are no faster than this.
+/// Streams of long messages are faster with one or the other, depending on the caches. 16 MiB are no faster than this.
 const LARGE_CAPACITY: usize = 8 << 20;
 const LONG: usize = 1 << 10;
 /// The receiver releases space after this number of messages, so a ring must hold more.

@@ -24,13 +24,10 @@ const RESERVED: usize = 32;
 
 pub fn mechanisms() -> [Mechanism; 5] {
     let large = || large_pair(SockType::Stream, LARGE);
-    let large = Mechanism {
-        label: "unix-stream-large (2 MiB)".into(),
-        ..stream::mechanism("unix-stream-large", large)
-    };
+    let large = stream::mechanism("unix-stream-large", large);
     [
         stream::mechanism("unix-stream", || pair(SockType::Stream)),
-        large,
+        large.labelled("unix-stream-large (2 MiB)"),
         stream::nonblocking("unix-nonblock", || pair(SockType::Stream)),
         packets("unix-seqpacket", SockType::SeqPacket),
         packets("unix-dgram", SockType::Datagram),

@@ -92,8 +92,7 @@ fn pulling(endpoint: String, alive: OwnedFd) -> Result<impl Receiver> {
     })
 }
 
-/// As the first programs of the library's guide: a REQ and a REP socket for round trips, which its latency benchmark uses as
-/// well; and a PUSH and a PULL socket for streams, as in its throughput benchmark.
+/// As the first programs of the library's guide: REQ and REP sockets for round trips, and PUSH and PULL sockets for streams.
 fn sockets_of_guide(paths: &Rc<TempPaths>, run: &Run) -> Result<Pair> {
     run.start(endpoint(paths)?, |endpoint, role, process| {
         let mut message = vec![0xab; run.size];
@@ -126,10 +125,7 @@ fn sockets_of_guide(paths: &Rc<TempPaths>, run: &Run) -> Result<Pair> {
 }
 
 fn receive(socket: &Socket, message: &mut [u8]) -> Result<()> {
-    let (received, expected) = (socket.receive(message)?, message.len());
-    ensure!(
-        received == expected,
-        "a message has {received} bytes instead of {expected}"
-    );
+    let (len, size) = (socket.receive(message)?, message.len());
+    ensure!(len == size, "a message has {len} bytes instead of {size}");
     Ok(())
 }

@@ -70,7 +70,6 @@ functions! {
 
 type Open = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
 
-/// The library, or the reason why it cannot be loaded.
 pub fn zmq() -> Result<&'static Zmq> {
     static ZMQ: LazyLock<Result<Zmq>> = LazyLock::new(Zmq::load);
     let loaded = ZMQ.as_ref();

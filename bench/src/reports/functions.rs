@@ -82,7 +82,7 @@ fn ratio(
     let (of, to) = (of?, to?);
     let ratio = match figure {
         Some(_) if of.probe_class != to.probe_class => None,
-        Some(figure) => of.figure(&figure)?.ratio(to.figure(&figure)?),
+        Some(figure) => of.figures.get(&figure)?.ratio(to.figures.get(&figure)?),
         None => of.ratio_within_rounds(&to),
     };
     ratio.map(Serde)

@@ -68,10 +68,8 @@ fn use_each(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>>
                 let arrived = receiver.receive(&mut message)?;
                 ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
                 ensure!(message == MESSAGE, "the message arrived damaged");
-                ensure!(
-                    receiver.receive(&mut message)? == 0,
-                    "the end did not follow the message"
-                );
+                let after = receiver.receive(&mut message)?;
+                ensure!(after == 0, "the end did not follow the message");
             }
         }
     }

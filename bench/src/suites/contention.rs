@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::units;
 use sluice_testkit::workers::{Group, Start};
 
 use super::counters::Counters;
-use super::plan::Plan;
+use super::plan::{Plan, title};
 use super::setup::{PROCESS_TIMEOUT, Setup, existing, interruptible_sleep};
 use super::throughput::SIZES;
 use crate::harness::figures::{IMBALANCE, SWITCHES_PER_MESSAGE};
@@ -41,8 +40,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     for &(writers, readers) in MATRIX[plan.scale as usize] {
         for size in plan.sizes_or(&SIZES) {
             let task = plan.task(size, Workload::Stream);
-            let (bytes, place) = (units::size(size), task.placement.name());
-            let title = format!("{writers} × {readers} {bytes} {place}");
+            let title = format!("{writers} × {readers} {}", title(&task, ""));
             let job = |setup| Contention {
                 setup,
                 writers,

@@ -6,14 +6,14 @@ use std::hint::spin_loop;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sluice_testkit::clock;
 use sluice_testkit::spread::Spread;
 use sluice_testkit::workers::Start;
 
 use super::plan::{Plan, Sizes, title};
 use super::setup::{PROCESS_TIMEOUT, Setup};
-use super::stream::{Length, Stream, expect_all};
+use super::stream::{Length, Stream, check_number, expect_all};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Receiver, Sender, Task, Workload};
@@ -58,9 +58,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn unsupported_reason(plan: &Plan, task: &Task) -> Option<String> {
     if task.placement == Placement::SameCpu {
-        return Some(
-            "the sender spins until a message is due, so both sides need a processor".into(),
-        );
+        let reason = "the sender spins until a message is due, so both sides need a processor";
+        return Some(reason.into());
     }
     let reference = plan.registry.available.first()?;
     let reason = reference.unsupported_reason(task)?;
@@ -198,17 +197,13 @@ impl Load {
         while receiver.receive(&mut message)? == self.setup.size {
             let now = clock::now_ns();
             let due = u64::from_ne_bytes(message[..8].try_into()?);
-            let number = u64::from_ne_bytes(message[8..HEADER_LEN].try_into()?);
-            ensure!(
-                number == arrived,
-                "message {number} arrived instead of {arrived}"
-            );
+            check_number(&message[8..], arrived)?;
+            if self.has_sample(arrived) {
+                samples.push(now.saturating_sub(due));
+            }
             arrived += 1;
             if arrived == self.warm_up {
                 (begin, cpu) = (now, clock::cpu_ns());
-            }
-            if self.has_sample(number) {
-                samples.push(now.saturating_sub(due));
             }
         }
         let counted = arrived.saturating_sub(self.warm_up);

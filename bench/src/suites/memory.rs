@@ -30,8 +30,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let task = plan.task(SIZE, Workload::Many);
     let top = plan.cgroup.as_ref().and_then(|own| own.path().parent());
     let Some(top) = top.filter(|top| usage(top).is_ok()) else {
-        let reason =
-            "the memory controller of cgroup v2 is not available; run as root, or in the VM";
+        let reason = "the memory controller of cgroup v2 is missing; run as root, or in the VM";
         return Ok(vec![plan.skipped_case(
             "memory",
             Metric::Memory,
@@ -50,7 +49,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 struct Memory {
     setup: Setup,
-    /// The cgroup that contains those of all processes.
+    /// The cgroup that contains the cgroups of all processes.
     top: PathBuf,
     channels: Cell<usize>,
 }
@@ -84,7 +83,7 @@ impl Memory {
 
     fn growth(&self, channels: usize) -> Result<i64> {
         let cgroup = self.setup.confinement.cgroup.as_ref();
-        let cgroup = cgroup.context("the memory of a channel is that of a cgroup")?;
+        let cgroup = cgroup.context("the memory of a channel is the memory of a cgroup")?;
         // A cgroup for each channel is no part of it.
         let links = || self.setup.links(channels);
         let own_cgroups = self.setup.mechanism.own_cgroups.as_ref();

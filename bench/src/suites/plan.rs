@@ -39,7 +39,7 @@ pub struct Plan {
     pub rounds: usize,
     /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
     pub cgroup: Option<Cgroup>,
-    /// The names of the mechanisms to measure, also of those of a single suite; empty for all.
+    /// The names of the mechanisms to measure, also of mechanisms of a single suite; empty for all.
     pub chosen: Vec<String>,
     /// The mechanisms to measure. The first one is the reference.
     pub registry: Registry,
@@ -128,7 +128,6 @@ impl Plan {
         })
     }
 
-    /// In the only placement of a suite.
     pub fn task(&self, size: usize, workload: Workload) -> Task {
         Task {
             size,
@@ -188,9 +187,8 @@ struct Tidy<J>(J, Option<Rc<Tree>>);
 
 impl<J> Tidy<J> {
     fn then_remove<T>(&self, done: Result<T>) -> Result<T> {
-        self.1
-            .as_ref()
-            .map_or(Ok(()), |tree| tree.remove_temporary())?;
+        let tree = self.1.as_ref();
+        tree.map_or(Ok(()), |tree| tree.remove_temporary())?;
         done
     }
 }

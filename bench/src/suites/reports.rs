@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The measurements of the two reports on which the pipe and the naive driver are based, with their message counts.
-//! [`crate::reports`] compares the results with those of the reports.
+//! [`crate::reports`] compares the results with the results of the reports.
 
 use anyhow::Result;
 

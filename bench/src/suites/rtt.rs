@@ -142,7 +142,7 @@ pub fn measurement(mut requester: Vec<u64>, replier: &[u64], size: usize) -> Res
     })
 }
 
-/// Bytes that differ from their neighbours, and from those of the message before.
+/// Bytes that differ from their neighbours, and from the bytes of the message before.
 fn pattern(message: &mut [u8], number: usize) {
     for (index, byte) in message.iter_mut().enumerate() {
         *byte = number.wrapping_add(index) as u8;

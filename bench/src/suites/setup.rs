@@ -123,7 +123,7 @@ impl Confinement {
         self.enter_with(side, false)
     }
 
-    /// `own_threads`: other threads of this process, those of a library, are placed by the scheduler.
+    /// `own_threads`: the scheduler places the other threads of this process, which a library has started.
     pub fn enter_with(&self, side: Side, own_threads: bool) -> Result<()> {
         self.enter_cgroup()?;
         let cpu = &[self.cpus[side as usize]];

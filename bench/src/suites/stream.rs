@@ -81,8 +81,7 @@ impl Job for Stream {
     }
 }
 
-/// Of what the processes of a stream return: the number of messages, the time of the first one and the processor time; and the number
-/// of bytes, the time of the last one and the processor time.
+/// Of the number of messages, the time of the first one and the processor time; and the bytes, the time of the last one and the same.
 pub fn measurement(sent: &[u64], received: &[u64], size: usize) -> Result<Measurement> {
     let [messages, begin, sender_cpu] = sent.try_into()?;
     let [bytes, end, receiver_cpu]: [u64; 3] = received.try_into()?;
@@ -231,15 +230,12 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 pub fn expect_all(sent: u64, arrived: u64) -> Result<()> {
-    ensure!(
-        sent == arrived,
-        "{sent} messages were sent, and {arrived} arrived"
-    );
+    ensure!(sent == arrived, "{arrived} of {sent} messages arrived");
     Ok(())
 }
 
 /// Compares the number of a message that has the space for one.
-fn check_number(message: &[u8], number: u64) -> Result<()> {
+pub fn check_number(message: &[u8], number: u64) -> Result<()> {
     let arrived = message.first_chunk().copied().map(u64::from_ne_bytes);
     ensure!(
         arrived.is_none_or(|arrived| arrived == number),

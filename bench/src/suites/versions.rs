@@ -8,7 +8,6 @@ use super::map::redis;
 use crate::harness::rows::Row;
 use crate::mechanisms::zeromq;
 
-/// What this program is built from.
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
 type Version = fn() -> Option<String>;

@@ -51,14 +51,15 @@ const CALLS: [(&str, Call); 3] = [
 const NO_URING: &str = "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container";
 
 fn task(call: Call, placement: Placement) -> Task {
-    let workload = match call {
-        Call::Receive => Workload::RequestReply,
-        Call::Epoll | Call::IoUring => Workload::File,
-    };
+    let is_file = call != Call::Receive;
     Task {
         size: SIZE,
         placement,
-        workload,
+        workload: if is_file {
+            Workload::File
+        } else {
+            Workload::RequestReply
+        },
     }
 }
 

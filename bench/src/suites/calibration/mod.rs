@@ -10,9 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sluice_testkit::units;
 
-use super::plan::{Plan, subject};
+use super::plan::{Plan, subject, title};
 use super::rtt::{self, RoundTrip};
 use super::setup::{PROCESS_TIMEOUT, Setup};
 use super::stream::{self, Length, Stream};
@@ -71,8 +70,7 @@ fn case(plan: &Plan, mechanism: &Rc<Mechanism>, task: Task) -> Result<Option<Cas
             ("streams", Metric::Rate, subject(mechanism, job))
         }
     };
-    let (bytes, place) = (units::size(task.size), task.placement.name());
-    let title = format!("{} {what} {bytes} {place}", mechanism.name);
+    let title = format!("{} {what} {}", mechanism.name, title(&task, ""));
     Ok(Some(Case {
         size: Some(task.size),
         subjects: vec![own, adapter],

@@ -33,16 +33,13 @@ pub fn case(plan: &Plan) -> Result<Option<Case>> {
         return Ok(None);
     }
     let title = format!("{NAME} gets {}", placement.name());
-    let mut case = Case {
-        size: Some(VALUE_SIZE),
-        ..Case::new(SUITE, title, placement, Metric::Operations)
-    };
+    let mut case = Case::new(SUITE, title, placement, Metric::Operations).of_size(VALUE_SIZE);
     if let Some(skip) = missing() {
         case.skipped.push(skip);
         return Ok(Some(case));
     }
-    let resources = StoreResources::new(plan.tree.clone(), plan.confinement(placement)?);
-    let resources = Rc::new(resources);
+    let confinement = plan.confinement(placement)?;
+    let resources = Rc::new(StoreResources::new(plan.tree.clone(), confinement));
     let clients: [(String, Client); 2] =
         [(format!("{NAME}{OWN}"), benchmark), (NAME.into(), client)];
     let subjects = clients.map(|(label, client)| {

@@ -74,7 +74,6 @@ static VOLATILE_SETS: Kind = Kind {
     ..SETS
 };
 
-/// The ways to restore a map, with their labels; the first one is the reference.
 const RESTORES: [(&str, &str, Prepare); 3] = [
     ("sluice-import", "import of a file", restore::import),
     ("sluice-attach", "attach", restore::attach),
@@ -127,8 +126,7 @@ fn wakeups(suite: &Suite<DurableResources>) -> Case {
 
 fn restore(suite: &Suite<DurableResources>, entries: u64) -> Case {
     let title = format!("restoring {entries} entries, each");
-    let mut case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
-    case.size = Some(ENTRY);
+    let case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
     let entrants = RESTORES.map(|(name, label, prepare)| {
         let job = Restore {
             prepare,
@@ -138,7 +136,7 @@ fn restore(suite: &Suite<DurableResources>, entries: u64) -> Case {
         };
         (name, label, no_daemon(&suite.resources), job)
     });
-    suite.enter(case, entrants)
+    suite.enter(case.of_size(ENTRY), entrants)
 }
 
 fn redis_store(keys: u64, resources: &DurableResources, fsync: &str) -> Result<Rc<dyn Store>> {

@@ -124,10 +124,7 @@ fn into_new_map(
 
 fn expect_entries(map: &Map, expected: u64) -> Result<()> {
     let found = map.info()?.entries;
-    ensure!(
-        found == expected,
-        "{found} of {expected} entries were restored"
-    );
+    ensure!(found == expected, "restored {found} of {expected} entries");
     for number in [0, expected / 2, expected - 1] {
         let (key, value) = entry(number);
         let entry = map.get(&key)?.context("an entry is missing")?;

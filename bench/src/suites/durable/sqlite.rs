@@ -126,13 +126,13 @@ impl Client for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::temp_paths::Directory;
+    use crate::mechanisms::temp_paths::private_directory;
     use crate::suites::map::store::{key, value};
 
     #[test]
     fn sets_overwrite_a_log_of_the_full_size() {
-        let directory = Directory::new(&std::env::temp_dir()).unwrap();
-        let database = Database::create(&directory.0).unwrap();
+        let directory = private_directory(&std::env::temp_dir()).unwrap();
+        let database = Database::create(&directory.path()).unwrap();
         let log = database.0.with_extension("db-wal");
         let mut client = database.client().unwrap();
         let before = fs::metadata(&log).unwrap().len();

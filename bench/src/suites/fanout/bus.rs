@@ -136,10 +136,8 @@ fn mapped_receiver(endpoint: File, size: usize) -> Result<End> {
         };
         let entry = entries[next];
         let (offset, length) = (entry.offset as usize, entry.length as usize);
-        ensure!(
-            offset + length <= MAPPED_BYTES.get(),
-            "a message is outside of the mapping"
-        );
+        let is_inside = offset + length <= MAPPED_BYTES.get();
+        ensure!(is_inside, "a message is outside of the mapping");
         // SAFETY: the message is in the mapping, and does not change before it is released.
         visit(unsafe { std::slice::from_raw_parts(mapping.add(offset).as_ptr(), length) })?;
         released = entry.sequence + 1;
@@ -151,9 +149,7 @@ fn mapped_receiver(endpoint: File, size: usize) -> Result<End> {
 fn ring() -> Result<IoUring> {
     let mut builder = IoUring::builder();
     let ring = builder.setup_single_issuer().setup_defer_taskrun().build(2);
-    ring.context(
-        "cannot create an io_uring; check 'sysctl kernel.io_uring_disabled' (needs Linux 6.1)",
-    )
+    ring.context("no io_uring; check 'sysctl kernel.io_uring_disabled' (needs Linux 6.1)")
 }
 
 fn uring_sender(endpoint: File) -> Result<End> {

@@ -74,8 +74,7 @@ const QUICK: &[Comparison] = &[
         &["unix-stream", "eventfd-shm", "eventfd-shm-shared", "zeromq", "dbus-daemon", "sluice-bus", "sluice-bus-multicast"]),
 ];
 
-/// All mechanisms with the shortest message to one receiver and to the most, and elsewhere those that a criterion of the report or a
-/// table needs. Starting 17 emulated processes takes longer than a round.
+/// All mechanisms with the shortest message, and elsewhere what a criterion or a table needs: starting 17 emulated processes takes long.
 #[rustfmt::skip]
 const STANDARD: &[Comparison] = &[
     (Busy, ONE_AND_MOST, &[64], EVERY),

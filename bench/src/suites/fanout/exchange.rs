@@ -71,7 +71,6 @@ impl Exchange {
         self.conditions.what == Measured::Streaming
     }
 
-    /// Receptions of this number of messages.
     fn deliveries(&self, messages: u64) -> u64 {
         match self.mechanism.to_one {
             true => messages,

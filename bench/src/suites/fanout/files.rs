@@ -81,10 +81,7 @@ pub fn duplicate(pipes: Vec<File>) -> Result<End> {
 }
 
 fn expect_all(moved: usize, size: usize) -> Result<()> {
-    ensure!(
-        moved == size,
-        "{moved} of {size} bytes fit into a pipe; a burst must fit"
-    );
+    ensure!(moved == size, "{moved} of {size} bytes fit into a pipe");
     Ok(())
 }
 

@@ -59,9 +59,8 @@ const fn mechanism(name: &'static str, prepare: Prepare) -> FanoutMechanism {
 }
 
 impl FanoutMechanism {
-    /// Unicast with several receivers differs from multicast only in who receives. A message that one process receives is not
-    /// delivered to sixteen, so its rate is not compared there.
-    /// D-Bus does not stop a sender that is faster than the receivers.
+    /// Unicast with several receivers differs from multicast only in who receives. The rate of a message that one process receives is not
+    /// comparable with a message to sixteen. D-Bus does not stop a sender that is faster than the receivers.
     fn applies(&self, conditions: &Conditions) -> bool {
         let streams = conditions.what == Measured::Streaming;
         match (self.name, conditions.receivers) {

@@ -14,7 +14,6 @@ use crate::mechanisms::zeromq::endpoint;
 use crate::mechanisms::zmq_library::{Kind, Socket, zmq};
 use crate::suites::plan::Plan;
 
-/// The sockets are created after the fork, because their threads start with them.
 pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
     zmq()?;
     let paths = Rc::clone(paths);

@@ -140,12 +140,8 @@ fn record(samples: usize, mut take: Sampler) -> Result<Vec<u64>> {
         cycles.push(sample);
         all_lost += lost;
     }
-    let figures = vec![
-        clock::now_ns() - begin_ns,
-        clock::cycles() - begin_cycles,
-        clock::cpu_ns() - begin_cpu_ns,
-        all_lost,
-    ];
+    let (time, counted) = (clock::now_ns() - begin_ns, clock::cycles() - begin_cycles);
+    let figures = vec![time, counted, clock::cpu_ns() - begin_cpu_ns, all_lost];
     Ok([figures, cycles].concat())
 }
 
@@ -155,10 +151,8 @@ fn measurement(numbers: &[u64]) -> Result<(Measurement, u64)> {
         bail!("a process reported {} numbers", numbers.len());
     };
     let cycles_per_ns = cycles as f64 / elapsed_ns as f64;
-    ensure!(
-        cycles_per_ns.is_normal(),
-        "the time stamp counter stands still"
-    );
+    let is_running = cycles_per_ns.is_normal();
+    ensure!(is_running, "the time stamp counter stands still");
     let ns = |cycles: &u64| (*cycles as f64 / cycles_per_ns).round() as u64;
     let measured = Measurement {
         samples: samples.iter().map(ns).collect(),

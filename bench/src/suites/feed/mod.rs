@@ -18,14 +18,13 @@ use sluice_testkit::module::{FEED_NODE, HFT, SLUICE};
 use self::latency::{Latency, Open};
 use super::plan::{Plan, Scale};
 use super::setup::Confinement;
-use crate::harness::pinning::{Placement, isolated, online};
+use crate::harness::pinning::{Placement, listed};
 use crate::harness::rounds::{Case, Metric, Skipped, Subject};
 use crate::harness::waiting::Waiting;
 
 const SUITE: &str = "feed";
 /// Samples of a round, as many as the report has in total.
 const SAMPLES: usize = 1000;
-/// Samples of all rounds with --full.
 const FULL_SAMPLES: usize = 100_000;
 
 /// The null operation, which passes no packets.
@@ -59,14 +58,14 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         processes: 1,
         ..Case::new(SUITE, title, Placement::TwoCpus, Metric::Latency)
     };
-    let online = online()?;
+    let online = listed("online")?;
     let (true, &[first, .., last]) = (HAS_CYCLES, &online[..]) else {
         let reason = "it needs two processors with the time stamp counter of x86-64";
         let mut case = case("packets".into());
         case.skipped.push(Skipped::unavailable(SUITE, reason));
         return Ok(vec![case]);
     };
-    let is_isolated = isolated()?.contains(&last);
+    let is_isolated = listed("isolated")?.contains(&last);
     let state = if is_isolated {
         "isolated"
     } else {
@@ -89,10 +88,6 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
             case.skipped.push(skip);
             continue;
         }
-        let label = match one.waiting {
-            Waiting::Sleep => one.name.into(),
-            Waiting::Spin => format!("{} (spins)", one.name),
-        };
         let job = Latency {
             open: one.open,
             has_packets,
@@ -105,7 +100,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
                 Scale::Quick | Scale::Standard | Scale::ThirdParty => SAMPLES,
             },
         };
-        let subject = Subject::new(one.name, label, one.waiting, job);
+        let subject = Subject::new(one.name, one.waiting.label(one.name), one.waiting, job);
         case.subjects.push(subject);
     }
     let mut cases = vec![packets];

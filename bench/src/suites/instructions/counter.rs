@@ -132,7 +132,6 @@ impl Counter {
         })
     }
 
-    /// The instructions of each of these operations, which took this time.
     pub fn measurement(
         &self,
         [user, kernel]: Count,

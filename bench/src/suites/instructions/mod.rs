@@ -10,11 +10,10 @@ mod operations;
 use std::rc::Rc;
 
 use anyhow::Result;
-use sluice_testkit::units;
 
 use self::counter::{Control, Counter, ITERATIONS};
 use self::operations::Operations;
-use super::plan::{Plan, Scale, Sizes};
+use super::plan::{Plan, Scale, Sizes, title};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric, Skipped, Subject};
 use crate::harness::waiting::Waiting;
@@ -74,10 +73,9 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, task: Task, counter: &Rc<Counter>) -> Result<Case> {
-    let (bytes, place) = (units::size(task.size), task.placement.name());
     let title = match task.workload {
-        Workload::RequestReply => format!("round trip of {bytes} {place}"),
-        _ => format!("message of a stream, {bytes} {place}"),
+        Workload::RequestReply => format!("round trip of {}", title(&task, "")),
+        _ => format!("message of a stream, {}", title(&task, "")),
     };
     let job = |setup| Operations {
         setup,

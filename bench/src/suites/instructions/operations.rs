@@ -131,10 +131,8 @@ impl Operations {
                 mark();
                 let end = clock::now_ns();
                 (&has_counted).write_all(&[1])?;
-                ensure!(
-                    receiver.receive(&mut message)? == 0,
-                    "more bytes arrived than were sent"
-                );
+                let after = receiver.receive(&mut message)?;
+                ensure!(after == 0, "more bytes arrived than were sent");
                 Ok(vec![end])
             },
         )

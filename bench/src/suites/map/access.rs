@@ -71,19 +71,13 @@ impl Job for Access {
             for number in own.take(self.kind.checked as usize) {
                 let set = process.set(number as usize, number)?;
                 let got = process.get(number as usize)?;
-                ensure!(
-                    got == set,
-                    "key {number} has the value {got:#x} after {set:#x} was set"
-                );
+                ensure!(got == set, "key {number} has {got:#x} instead of {set:#x}");
             }
             Ok(Vec::new())
         })?;
         let changed = self.count(&*store, |stamp| stamp != 0)?;
         let expected = self.kind.checked.min(self.kind.keys / users) * users;
-        ensure!(
-            changed >= expected,
-            "{expected} keys were set, and {changed} have a new value"
-        );
+        ensure!(changed >= expected, "{changed} of {expected} keys changed");
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hash map of BPF, used by bpf(2) without any program: memory for all elements is allocated in advance, which is its
-//! default. A batch there returns all elements in the order of the buckets, not those of chosen keys, so several gets are
+//! default. A batch there returns all elements in the order of the buckets, not chosen keys, so several gets are
 //! one call each, and only the dump uses BPF_MAP_LOOKUP_BATCH.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -45,7 +45,7 @@ struct BatchAttributes {
 }
 
 /// # Safety
-/// The attributes are those of the command, and all addresses in them are valid for it.
+/// The attributes belong to the command, and all addresses in them are valid for it.
 unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> Result<libc::c_long, Errno> {
     // SAFETY: by the caller.
     Errno::result(unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) })
@@ -131,10 +131,8 @@ impl Client for User {
             // SAFETY: there is room for as many keys and values as the count says, and for the position.
             let result = calls.time(|| unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) });
             is_last = result == Err(Errno::ENOENT);
-            ensure!(
-                is_last || result.is_ok(),
-                "cannot list a map of BPF: {result:?}"
-            );
+            let is_listed = is_last || result.is_ok();
+            ensure!(is_listed, "cannot list a map of BPF: {result:?}");
             let elements = self.keys.iter().zip(&self.values);
             for (key, value) in elements.take(attributes.count as usize) {
                 visit(key, value)?;

@@ -63,8 +63,7 @@ pub const GET: Kind = Kind {
     labels: &[],
 };
 
-/// In the order of the tables. The gets of the naive store do not use its files. Its semaphore is compared where the report
-/// compares. Readers of bpf-map may miss a key that is being updated.
+/// In the order of the tables. The gets of the naive store do not use its files. Readers of bpf-map may miss a key in an update.
 #[rustfmt::skip]
 static KINDS: [Kind; 8] = [
     Kind { name: "gets", metric: Metric::Operations, step: Process::get_next,
@@ -145,10 +144,8 @@ impl<R> Suite<'_, R> {
             Some(1) => format!("{} by 1 process", kind.name),
             Some(processes) => format!("{} by {processes} processes", kind.name),
         };
-        let mut case = Case {
-            size: Some(VALUE_SIZE),
-            ..Case::new(self.name, title, Placement::TwoCpus, kind.metric)
-        };
+        let case = Case::new(self.name, title, Placement::TwoCpus, kind.metric);
+        let mut case = case.of_size(VALUE_SIZE);
         if let Some(count) = processes {
             case = case.axis("operation", kind.name).axis("processes", count);
         }

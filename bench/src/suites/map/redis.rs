@@ -81,9 +81,8 @@ impl Redis {
         };
         let mut server = Server::spawn(program.arg("--unixsocket").arg(&path))?;
         server.confine(confinement.cgroup.as_ref(), cpus)?;
-        server
-            .await_start(|| Ok(UnixStream::connect(&path)?))
-            .with_context(|| format!("{NAME} did not start"))?;
+        let started = server.await_start(|| Ok(UnixStream::connect(&path)?));
+        started.with_context(|| format!("{NAME} did not start"))?;
         let files = fsync.map(|_| path.with_file_name(FILES));
         Ok(Self {
             server,

@@ -47,8 +47,7 @@ pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
     filled(client, keys)
 }
 
-/// A map in a cgroup of its own. A volatile map exists as long as an endpoint, so clients are opened by a whole `Named`: a closure
-/// that uses its cgroup alone drops the endpoint.
+/// A map in a cgroup of its own. A closure that uses the cgroup alone would drop the endpoint, with which a volatile map ends.
 pub struct Named {
     pub map: Map,
     pub cgroup: Cgroup,
@@ -85,7 +84,7 @@ pub fn open(cgroup: &Cgroup) -> Result<Map> {
     Ok(Options::new().open(&channel(cgroup)?.options())?)
 }
 
-/// Its calls are those of the kernel, without the allocations and the checks of the library.
+/// It calls the kernel, without the allocations and the checks of the library.
 struct Endpoint {
     map: Map,
     steps: Vec<Step>,
@@ -130,10 +129,7 @@ impl Client for Endpoint {
         // SAFETY: as many steps as the count says, with the addresses of a key and of room for a value each.
         unsafe { self.call(map::BATCH, &mut batch) }.context("cannot get values in a batch")?;
         let count = batch.count as usize;
-        ensure!(
-            count == keys.len(),
-            "a batch was cut off after {count} gets"
-        );
+        ensure!(count == keys.len(), "a batch ended after {count} gets");
         for step in &steps {
             let error = Errno::from_raw(-step.result);
             ensure!(step.result == 0, "cannot get a value in a batch: {error}");
@@ -156,7 +152,7 @@ impl Client for Endpoint {
             let (length, count) = (part.length as usize, part.count as usize);
             ensure!(
                 length == count * RECORD,
-                "{count} records have {length} bytes"
+                "{count} records in {length} bytes"
             );
             let records = self.records.get(..length);
             let records = records.context("a dump is longer than its buffer")?;
