@@ -3,20 +3,22 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use sluice_testkit::host::Host;
-use sluice_testkit::table::{Align, Table};
 
+use crate::harness::class::Class;
 use crate::harness::figures::{Unit, Values};
 use crate::harness::rows::{Results, Row};
 use crate::harness::samples::Change;
+use crate::harness::text::table;
+use crate::options::number_in;
 
 /// Compare two results: what became faster or slower, beyond the spread of both
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Rows are compared if suite, conditions, mechanism, way of waiting, host and distance of the processors are the same. A row is
-faster or slower only if the rounds of the two runs do not overlap. The change is that of the median, in percent.
+faster or slower only if the rounds of the two runs do not overlap. The change of the median is in percent.
 
 Exit status:
   0  no result of Sluice became slower by more than the threshold, or there is no threshold
@@ -32,15 +34,8 @@ pub struct Options {
     after: PathBuf,
 
     /// Fail if a result of Sluice became slower, beyond the spread, by more than this
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = |text: &str| number_in(text, 0.0..=1e6, "a percentage of at least 0"))]
     threshold: Option<f64>,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok();
-    percent
-        .filter(|percent| (0.0..=1e6).contains(percent))
-        .ok_or_else(|| "expected a percentage of at least 0".into())
 }
 
 /// Whether the results of Sluice are within the threshold.
@@ -49,34 +44,27 @@ pub fn run(options: &Options) -> Result<bool> {
     let after = Results::read(&options.after)?;
     let (compared, notes) = compare(&before, &after);
     print!("{}", text(&compared, &notes));
-    options
-        .threshold
-        .map_or(Ok(true), |threshold| holds(&compared, threshold))
+    let threshold = options.threshold;
+    threshold.map_or(Ok(true), |threshold| holds(&compared, threshold))
 }
 
 fn holds(compared: &[Compared], threshold: f64) -> Result<bool> {
-    let mut ours = compared
-        .iter()
-        .filter(|one| one.before.is_sluice())
-        .peekable();
+    let mut ours = compared.iter().filter(|one| one.before.is_sluice());
     ensure!(
-        ours.peek().is_some(),
+        ours.clone().next().is_some(),
         "no comparable results of Sluice for --threshold; compare two runs of one host with the module loaded"
     );
-    let is_slower = |one: &&Compared| one.change == Change::Slower && one.percent.abs() > threshold;
-    let slower: Vec<&Compared> = ours.filter(is_slower).collect();
-    for one in &slower {
+    let is_slower = |one: &Compared| one.change == Change::Slower && one.percent.abs() > threshold;
+    for one in ours.clone().filter(|one| is_slower(one)) {
         let (name, percent) = (name(one.before), one.percent);
         eprintln!("slower by more than {threshold} %: {name} ({percent:+.1} %)");
     }
-    Ok(slower.is_empty())
+    Ok(!ours.any(is_slower))
 }
 
-/// A row of both runs.
 struct Compared<'a> {
     before: &'a Row,
     after: &'a Row,
-    /// The change of the median.
     percent: f64,
     change: Change,
 }
@@ -95,14 +83,14 @@ fn matches(row: &Row, other: &Row) -> bool {
 /// The rows of both runs, and a line for each that has a result but is not compared.
 fn compare<'a>(before: &'a Results, after: &'a Results) -> (Vec<Compared<'a>>, Vec<String>) {
     let (mut compared, mut notes) = (Vec::new(), Vec::new());
-    let host = expect_same_host(&before.host, &after.host);
     let of_other = |row: &Row, other: &'a Results| other.rows.iter().find(|one| matches(one, row));
     for old in &before.rows {
         match of_other(old, after) {
             Some(new) if old.is_measured() || new.is_measured() => {
-                match host.clone().and_then(|()| compare_rows(old, new)) {
+                let same_host = expect_same_host(&before.host, &after.host);
+                match same_host.and_then(|()| compare_rows(old, new)) {
                     Ok(one) => compared.push(one),
-                    Err(reason) => notes.push(format!("Not compared: {}: {reason}", name(old))),
+                    Err(reason) => notes.push(format!("Not compared: {}: {reason:#}", name(old))),
                 }
             }
             None if old.is_measured() => notes.push(format!("Only before: {}", name(old))),
@@ -116,73 +104,61 @@ fn compare<'a>(before: &'a Results, after: &'a Results) -> (Vec<Compared<'a>>, V
 }
 
 /// The kernel may differ: runs on different kernels are compared on purpose.
-fn expect_same_host(before: &Host, after: &Host) -> Result<(), String> {
+fn expect_same_host(before: &Host, after: &Host) -> Result<()> {
     let [before, after] = [before, after].map(|host| {
         format!(
             "{}, {} × {}, accelerator {}, clock {}",
             host.name, host.cpus, host.cpu, host.accelerator, host.clocksource
         )
     });
-    match before == after {
-        true => Ok(()),
-        false => Err(format!("different host: {before} before; {after} after")),
-    }
+    ensure!(
+        before == after,
+        "different host: {before} before; {after} after"
+    );
+    Ok(())
 }
 
-/// Compares two rows, or returns the reason why they are not comparable.
-fn compare_rows<'a>(before: &'a Row, after: &'a Row) -> Result<Compared<'a>, String> {
-    let (unit, old) = result(before).map_err(|reason| format!("before: {reason}"))?;
-    let (unit_after, new) = result(after).map_err(|reason| format!("after: {reason}"))?;
-    if before.probe_class != after.probe_class {
-        let name = |row: &Row| row.probe_class.map_or("unknown", |one| one.name());
-        let (before, after) = (name(before), name(after));
-        return Err(format!(
-            "different distance of the processors: {before} before, {after} after"
-        ));
-    }
-    if unit != unit_after {
-        return Err(format!(
-            "different unit: {unit:?} before, {unit_after:?} after"
-        ));
-    }
+/// Compares two rows, unless they are not comparable.
+fn compare_rows<'a>(before: &'a Row, after: &'a Row) -> Result<Compared<'a>> {
+    let (unit, old) = result(before).context("before")?;
+    let (unit_after, new) = result(after).context("after")?;
+    let class = |row: &Row| row.probe_class.map_or("unknown", Class::name);
+    let (class, class_after) = (class(before), class(after));
+    ensure!(
+        class == class_after,
+        "different distance of the processors: {class} before, {class_after} after"
+    );
+    ensure!(
+        unit == unit_after,
+        "different unit: {unit:?} before, {unit_after:?} after"
+    );
+    let ratio = new.ratio_of_medians(old);
     Ok(Compared {
         before,
         after,
-        percent: (new.median / old.median - 1.0) * 100.0,
-        change: match (new.median < old.median) == unit.less_is_better() {
-            _ if old.overlaps(new) => Change::Tie,
-            true => Change::Faster,
-            false => Change::Slower,
-        },
+        percent: (ratio.median - 1.0) * 100.0,
+        change: Change::of_ratios(ratio.spread, unit.less_is_better()),
     })
 }
 
-fn result(row: &Row) -> Result<(Unit, &Values), String> {
-    match row.unit.zip(row.value.as_ref()) {
-        Some((unit, value)) if value.median > 0.0 => Ok((unit, value)),
-        Some((_, value)) => Err(format!("its median is {}", value.median)),
-        None => {
-            let status = if row.failed { "failed" } else { "skipped" };
-            let reason = row.skipped.as_deref().unwrap_or("unknown reason");
-            Err(format!("{status}: {reason}"))
-        }
-    }
+fn result(row: &Row) -> Result<(Unit, &Values)> {
+    let Some((unit, value)) = row.unit.zip(row.value.as_ref()) else {
+        let reason = row.skipped.as_deref().unwrap_or("unknown reason");
+        bail!(
+            "{}: {reason}",
+            if row.failed { "failed" } else { "skipped" }
+        );
+    };
+    ensure!(value.median > 0.0, "its median is {}", value.median);
+    Ok((unit, value))
 }
 
 fn text(compared: &[Compared], notes: &[String]) -> String {
     if compared.is_empty() && notes.is_empty() {
         return "Neither run has a comparable row.\n".into();
     }
-    let mut table = Table::new(&[
-        ("conditions", Align::Left),
-        ("mechanism", Align::Left),
-        ("before", Align::Right),
-        ("its rounds", Align::Right),
-        ("after", Align::Right),
-        ("its rounds", Align::Right),
-        ("change", Align::Right),
-        ("", Align::Left),
-    ]);
+    let mut table =
+        table("conditions | mechanism | before> | its rounds> | after> | its rounds> | change> | ");
     for one in compared {
         let is_noisy = one.before.is_noisy() || one.after.is_noisy();
         let noisy = if is_noisy { ", noisy" } else { "" };
@@ -206,18 +182,16 @@ fn text(compared: &[Compared], notes: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::class::Class;
     use crate::harness::rounds::Metric;
     use crate::harness::turns::tests::rows_of;
     use crate::harness::waiting::Waiting;
 
-    /// The row of Sluice with these rounds.
     fn ours(metric: Metric, values: &[f64]) -> Row {
         rows_of(metric, values, values).swap_remove(1)
     }
 
     #[test]
-    fn faster_and_slower_need_disjoint_rounds_and_follow_the_unit() {
+    fn faster_and_slower_need_disjoint_rounds_follow_the_unit_and_have_a_threshold() {
         let (low, high) = ([9.0, 10.0, 11.0], [19.0, 20.0, 21.0]);
         let (time, rate) = (Metric::Latency, Metric::Rate);
         for (metric, before, after, expected) in [
@@ -229,23 +203,13 @@ mod tests {
             (time, [9.0, 10.0, 30.0], [12.0, 29.0, 31.0], Change::Tie),
         ] {
             let [before, after] = [before, after].map(|values| ours(metric, &values));
-            let compared = compare_rows(&before, &after).unwrap();
-            assert_eq!(compared.change, expected);
-            assert_eq!(holds(&[compared], 0.0).unwrap(), expected != Change::Slower);
+            let compared = [compare_rows(&before, &after).unwrap()];
+            assert_eq!(compared[0].change, expected);
+            assert!(holds(&compared, 101.0).unwrap());
+            assert_eq!(holds(&compared, 0.0).unwrap(), expected != Change::Slower);
         }
-    }
-
-    #[test]
-    fn a_threshold_is_for_comparable_results_of_sluice() {
-        let [before, after] = [100.0, 110.0].map(|value| ours(Metric::Latency, &[value]));
-        let slower = [compare_rows(&before, &after).unwrap()];
-        assert!(holds(&slower, 11.0).unwrap() && !holds(&slower, 9.0).unwrap());
-        let pipe = &rows_of(Metric::Latency, &[1.0], &[1.0])[0];
+        let pipe = &rows_of(time, &[1.0], &[1.0])[0];
         assert!(holds(&[compare_rows(pipe, pipe).unwrap()], 5.0).is_err());
-        assert_eq!(percent("5"), Ok(5.0));
-        for wrong in ["-1", "inf", "NaN", "5 %", ""] {
-            assert!(percent(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]
@@ -255,8 +219,8 @@ mod tests {
             change(&mut row);
             Results::new(Host::probe(), vec![row])
         };
-        let before = with(|row| row.probe_class = Some(Class::SharedCache));
-        let far = with(|row| row.probe_class = Some(Class::Remote));
+        let before = with(|row| row.probe_class = Some(Class::Near));
+        let far = with(|row| row.probe_class = Some(Class::Far));
         let broken = with(|row| {
             (row.waiting, row.value, row.failed) = (None, None, true);
             row.skipped = Some("it broke".into());
@@ -267,21 +231,15 @@ mod tests {
         elsewhere.host.accelerator = "another".into();
         let row = "rtt 1 B same-cpu sluice-pipe";
         let same = "1.00 µs 1.00 … 1.00 µs 1.00 µs 1.00 … 1.00 µs +0.0 % tie 0 faster, 0 slower, 1 within spread.";
+        let distance = "distance of the processors: near before, far after";
+        let other_host = format!("Not compared: {row}: different host: ");
         let only = format!("Only before: {row} Only after: {row}");
         for (before, after, expected) in [
             (&before, &before, same),
-            (
-                &before,
-                &far,
-                "distance of the processors: near before, far after",
-            ),
+            (&before, &far, distance),
             (&before, &broken, "sluice-pipe: after: failed: it broke"),
-            (
-                &before,
-                &elsewhere,
-                "Not compared: rtt 1 B same-cpu sluice-pipe: different host: ",
-            ),
-            (&before, &larger, only.as_str()),
+            (&before, &elsewhere, &other_host),
+            (&before, &larger, &only),
             (&before, &spins, &only),
             (&broken, &broken, "Neither run has a comparable row."),
         ] {

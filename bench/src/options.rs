@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of a run, and what each scale measures where they do not say.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -99,16 +100,9 @@ pub struct Options {
 }
 
 /// The mechanisms of --peers: the libraries, the lower bound, and the shared-memory mechanisms without a library.
-const RING_MECHANISMS: [&str; 8] = [
-    "sluice-ring-memfd",
-    "iceoryx2",
-    "tachyon",
-    "aeron",
-    "shm-spin",
-    "futex-shm",
-    "shm-sem",
-    "cacheline",
-];
+#[rustfmt::skip]
+const RING_MECHANISMS: [&str; 8] =
+    ["sluice-ring-memfd", "iceoryx2", "tachyon", "aeron", "shm-spin", "futex-shm", "shm-sem", "cacheline"];
 
 /// The reference of --peers: the first one that is available.
 pub const REFERENCES_OF_RINGS: [&str; 4] = ["tachyon", "aeron", "iceoryx2", "shm-spin"];
@@ -125,13 +119,12 @@ fn at_least_1() -> RangedU64ValueParser<usize> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .filter(|seconds| (0.01..=3600.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "expected 0.01 to 3600 seconds".into())
+    number_in(text, 0.01..=3600.0, "0.01 to 3600 seconds").map(Duration::from_secs_f64)
+}
+
+pub fn number_in(text: &str, range: RangeInclusive<f64>, expected: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("expected {expected}"))
 }
 
 impl Options {
@@ -212,56 +205,32 @@ mod tests {
         Line::try_parse_from(words).map(|line| line.options)
     }
 
-    fn names(options: &Options) -> Vec<&str> {
-        options.suites().iter().map(|suite| suite.name).collect()
-    }
-
     #[test]
     fn each_scale_has_its_defaults_which_options_override() {
-        for (line, rounds, milliseconds, placements, has_sizes) in [
-            ("", 5, 100, 2, false),
-            ("--quick", 3, 60, 1, false),
-            ("--full", 9, 1000, 2, true),
-            ("--peers", 9, 60, 1, true),
-            (
-                "--quick --rounds 7 --placement same-cpu,two-cpus --suite sizes",
-                7,
-                60,
-                2,
-                true,
-            ),
+        let chosen = "--quick --rounds 7 --placement same-cpu,two-cpus --suite sizes";
+        for (line, rounds, milliseconds, placements, has_sizes, mechanisms) in [
+            ("", 5, 100, 2, false, 0),
+            ("--quick", 3, 60, 1, false, 0),
+            ("--full", 9, 1000, 2, true, 0),
+            ("--peers", 9, 60, 1, true, RING_MECHANISMS.len()),
+            ("--peers --mechanism aeron", 9, 60, 1, true, 1),
+            (chosen, 7, 60, 2, true, 0),
         ] {
             let options = parse(line).unwrap();
+            let suites = options.suites();
             assert_eq!(options.rounds("rtt"), rounds, "{line}");
             assert_eq!(options.duration().as_millis(), milliseconds, "{line}");
             assert_eq!(options.placements().len(), placements, "{line}");
-            assert_eq!(names(&options).contains(&"sizes"), has_sizes, "{line}");
+            assert_eq!(suites.iter().any(|one| one.name == "sizes"), has_sizes);
+            assert_eq!(options.mechanisms().len(), mechanisms, "{line}");
         }
         assert_eq!(parse("").unwrap().rounds("reports"), 3);
-        assert!(parse("").unwrap().mechanisms().is_empty());
-        assert!(
-            parse("--peers")
-                .unwrap()
-                .mechanisms()
-                .contains(&"tachyon".into())
-        );
-        assert_eq!(
-            parse("--peers --mechanism aeron").unwrap().mechanisms(),
-            ["aeron"]
-        );
     }
 
     #[test]
     fn invalid_values_are_rejected() {
-        for line in [
-            "--size 0",
-            "--rounds 0",
-            "--duration 0",
-            "--duration inf",
-            "--suite all",
-            "--quick --full",
-            "--quick --peers",
-        ] {
+        let lines = "--size 0|--rounds 0|--duration 0|--duration inf|--suite all|--quick --full|--quick --peers";
+        for line in lines.split('|') {
             assert!(parse(line).is_err(), "{line}");
         }
     }

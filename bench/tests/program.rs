@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use sluice_bench::harness::pinning::Placement;
-use sluice_bench::harness::rows::{Results, Row};
+use sluice_bench::harness::rows::Results;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sluice-bench");
 const SHORT: [&str; 5] = ["--quick", "--rounds", "1", "--duration", "0.01"];
@@ -41,11 +41,9 @@ fn a_rival_whose_server_never_starts_is_a_row_with_the_reason() {
     assert_eq!(status, Some(0), "{text}");
     let reason = "redis-server did not start: it ended: exit status: 7";
     assert!(text.contains(&format!("FAILED: redis: {reason}")), "{text}");
-    let is_failed = |row: &Row| {
-        let is_redis = row.mechanism == "redis" && row.failed;
-        is_redis && row.skipped.as_deref() == Some(reason)
-    };
-    assert!(Results::read(&json).unwrap().rows.iter().any(is_failed));
+    let mut rows = Results::read(&json).unwrap().rows.into_iter();
+    let redis = rows.find(|row| row.mechanism == "redis").unwrap();
+    assert!(redis.failed && redis.skipped.as_deref() == Some(reason));
     assert!(fs::read_to_string(&html).unwrap().contains(reason));
 }
 

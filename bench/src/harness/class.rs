@@ -7,31 +7,30 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use sluice_testkit::interrupt;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// On two threads of one core, under a shared cache, or farther apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Class {
-    #[serde(rename = "one-core")]
-    SameCore,
-    #[serde(rename = "near")]
-    SharedCache,
-    #[serde(rename = "far")]
-    Remote,
+    OneCore,
+    Near,
+    Far,
 }
 
 impl Class {
     /// The round trip takes tens of nanoseconds within a core, some hundred under a shared cache, and more elsewhere.
     pub fn of_round_trip(nanoseconds: u64) -> Self {
         match nanoseconds {
-            0..75 => Self::SameCore,
-            75..300 => Self::SharedCache,
-            _ => Self::Remote,
+            0..75 => Self::OneCore,
+            75..300 => Self::Near,
+            _ => Self::Far,
         }
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::SameCore => "one-core",
-            Self::SharedCache => "near",
-            Self::Remote => "far",
+            Self::OneCore => "one-core",
+            Self::Near => "near",
+            Self::Far => "far",
         }
     }
 }
@@ -39,11 +38,9 @@ impl Class {
 /// Measures the distance now; None where it does not matter, as on a single processor.
 pub type Probe<'a> = &'a dyn Fn() -> Result<Option<Class>>;
 
-/// The number of repetitions after a change of the class during a round.
 const REPEATS: usize = 5;
 
-/// Measures until the distance is the same before and after: the value, the class, and whether that changed in every repetition.
-/// `now` is the class of the last probe.
+/// Measures until the distance is the same before and after. Returns whether it changed in every repetition, too. `now` is the last class.
 pub fn bracket<T>(
     probe: Probe,
     now: &mut Option<Class>,
@@ -66,30 +63,28 @@ pub fn bracket<T>(
 /// The most common class; of two equally common ones the nearer.
 pub fn most_common(classes: impl Iterator<Item = Class> + Clone) -> Option<Class> {
     let count = |class: Class| classes.clone().filter(|&other| other == class).count();
-    [Class::SameCore, Class::SharedCache, Class::Remote]
-        .into_iter()
-        .rev()
-        .max_by_key(|&class| count(class))
-        .filter(|&class| count(class) > 0)
+    let all = [Class::Far, Class::Near, Class::OneCore].into_iter();
+    let most = all.max_by_key(|&class| count(class));
+    most.filter(|&class| count(class) > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
-    use super::Class::{Remote, SameCore, SharedCache};
+    use super::Class::{Far, Near, OneCore};
     use super::*;
 
     #[test]
     fn a_round_is_repeated_until_the_probes_beside_it_agree_or_it_is_noisy() {
         for (probes, expected) in [
-            (&[SharedCache][..], (1, Some(SharedCache), false)),
-            (&[Remote, Remote], (2, Some(Remote), false)),
-            (&[Remote, SharedCache].repeat(3), (6, Some(Remote), true)),
+            (&[Near][..], (1, Some(Near), false)),
+            (&[Far, Far], (2, Some(Far), false)),
+            (&[Far, Near].repeat(3), (6, Some(Far), true)),
         ] {
             let recorded = RefCell::new(probes.iter());
             let probe = || Ok(recorded.borrow_mut().next().copied());
-            let (mut number, mut now) = (0, Some(SharedCache));
+            let (mut number, mut now) = (0, Some(Near));
             let bracketed = bracket(&probe, &mut now, || {
                 number += 1;
                 Ok(number)
@@ -103,10 +98,10 @@ mod tests {
     #[test]
     fn the_most_common_class_is_found_and_the_nearer_of_two() {
         let of = |classes: &[Class]| most_common(classes.iter().copied());
-        assert_eq!(of(&[Remote, SharedCache, Remote]), Some(Remote));
-        assert_eq!(of(&[Remote, SharedCache]), Some(SharedCache));
+        assert_eq!(of(&[Far, Near, Far]), Some(Far));
+        assert_eq!(of(&[Far, Near]), Some(Near));
         assert_eq!(of(&[]), None);
         let classes = [20, 140, 600].map(Class::of_round_trip);
-        assert_eq!(classes, [SameCore, SharedCache, Remote]);
+        assert_eq!(classes, [OneCore, Near, Far]);
     }
 }

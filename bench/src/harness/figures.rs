@@ -10,7 +10,6 @@ use sluice_testkit::units;
 
 pub use serde_json::Value;
 
-/// Processor time of a message, in nanoseconds.
 pub const CPU_PER_MESSAGE: &str = "cpu_ns_per_msg";
 pub const MESSAGES_PER_SECOND: &str = "msgs_per_s";
 pub const BYTES_PER_SECOND: &str = "bytes_per_s";
@@ -19,19 +18,16 @@ pub const P99: &str = "p99";
 pub const P999: &str = "p999";
 /// With several writers of one channel: the messages of the busiest writer for each message of the least busy.
 pub const IMBALANCE: &str = "imbalance";
-/// Context switches of all processes.
 pub const SWITCHES_PER_MESSAGE: &str = "context_switches_per_msg";
-/// Packets that the consumer never received.
 pub const LOST: &str = "lost";
 /// The frequency of the time stamp counter, where the samples were taken with it.
 pub const CYCLES_PER_NS: &str = "cycles_per_ns";
 /// Messages for each commit of a store, where several can share one.
 pub const MESSAGES_PER_COMMIT: &str = "msgs_per_commit";
-/// The instructions of an operation: those of programs, and those of the kernel.
+/// The instructions of an operation in programs, and in the kernel.
 pub const USER: &str = "user_instructions";
 pub const KERNEL: &str = "kernel_instructions";
 
-/// Conditions by name.
 pub type Axes = BTreeMap<String, Value>;
 
 /// One value per round.
@@ -70,9 +66,13 @@ impl Values {
         Self::of(self.values.iter().filter_map(ratio))
     }
 
-    /// Whether the ranges of the rounds overlap. One is called better only if they do not.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.spread[0] <= other.spread[1] && other.spread[0] <= self.spread[1]
+    /// The ratio of medians that are not of the same rounds, with the largest range that rounds of both can have.
+    pub fn ratio_of_medians(&self, to: &Self) -> Self {
+        Self {
+            median: self.median / to.median,
+            spread: [self.spread[0] / to.spread[1], self.spread[1] / to.spread[0]],
+            values: Vec::new(),
+        }
     }
 }
 
@@ -105,7 +105,6 @@ impl Unit {
         }
     }
 
-    /// The smallest and the largest round.
     pub fn range(self, [min, max]: [f64; 2]) -> String {
         match self {
             Self::Nanoseconds => units::nanosecond_range(min, max),
@@ -139,17 +138,7 @@ mod tests {
         let ratio = ours.ratio(&theirs).unwrap();
         assert_eq!((ratio.median, ratio.spread), (3.5, [3.0, 4.0]));
         assert_eq!(ours.ratio(&values(&[(2, 1.0)])), None);
-        assert!(ours.overlaps(&theirs) && !ours.overlaps(&values(&[(0, 31.0)])));
-    }
-
-    #[test]
-    fn memory_and_counts_have_units() {
-        assert_eq!(Unit::Bytes.text(512.0), "512 B");
-        assert_eq!(Unit::Bytes.text(8192.0), "8.00 KiB");
-        assert_eq!(Unit::Bytes.range([512.0, 2_097_152.0]), "512 B … 2.00 MiB");
-        assert_eq!(
-            Unit::Instructions.range([9990.0, 12_345.6]),
-            "9.99 … 12.3 k"
-        );
+        let ratio = ours.ratio_of_medians(&theirs);
+        assert_eq!((ratio.median, ratio.spread), (8.0 / 7.0, [0.2, 15.0]));
     }
 }

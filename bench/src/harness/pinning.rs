@@ -26,37 +26,24 @@ impl Placement {
 
     /// The processors of the first and of the second process; None if this machine has too few.
     pub fn cpus(self) -> Result<Option<[usize; 2]>> {
-        Ok(self.choose(&allowed()?))
-    }
-
-    fn choose(self, allowed: &[usize]) -> Option<[usize; 2]> {
-        match (self, allowed) {
+        Ok(match (self, &allowed()?[..]) {
             (Self::SameCpu, [first, ..]) => Some([*first, *first]),
             (Self::TwoCpus, [first, second, ..]) => Some([*first, *second]),
             _ => None,
-        }
+        })
     }
 }
 
 fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .context("cannot read the CPU affinity of this process")?;
-    Ok((0..CpuSet::count())
-        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
-        .collect())
+    let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+    Ok((0..CpuSet::count()).filter(is_set).collect())
 }
 
-/// The processors that are online, whether or not this process may use them.
-pub fn online() -> Result<Vec<usize>> {
-    listed("/sys/devices/system/cpu/online")
-}
-
-/// The processors on which the scheduler places no process by itself (isolcpus=).
-pub fn isolated() -> Result<Vec<usize>> {
-    listed("/sys/devices/system/cpu/isolated")
-}
-
-fn listed(path: &str) -> Result<Vec<usize>> {
+/// The processors that are "online", whether or not this process may use them; or "isolated", on which the scheduler places nothing.
+pub fn listed(list: &str) -> Result<Vec<usize>> {
+    let path = &format!("/sys/devices/system/cpu/{list}");
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     parse_list(text.trim())
         .with_context(|| format!("{path} contains '{text}', which is not a list of processors"))
@@ -82,7 +69,7 @@ pub fn confine_thread(thread: Pid, cpus: &[usize]) -> Result<()> {
     })
 }
 
-/// Restricts the calling process, with all its threads, including those of libraries.
+/// Restricts the calling process, with all its threads, including threads of libraries.
 pub fn confine(cpus: &[usize]) -> Result<()> {
     const DIRECTORY: &str = "/proc/self/task";
     for entry in fs::read_dir(DIRECTORY).with_context(|| format!("cannot read {DIRECTORY}"))? {
@@ -100,18 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_cpus_need_two_that_may_be_used() {
-        assert_eq!(Placement::TwoCpus.choose(&[2, 5, 7]), Some([2, 5]));
-        assert_eq!(Placement::TwoCpus.choose(&[2]), None);
-        assert_eq!(Placement::SameCpu.choose(&[2]), Some([2, 2]));
-    }
-
-    #[test]
     fn lists_of_processors_are_parsed() {
         assert_eq!(parse_list("0-2,5"), Some(vec![0, 1, 2, 5]));
         assert_eq!(parse_list("7"), Some(vec![7]));
         assert_eq!(parse_list(""), Some(Vec::new()));
         assert_eq!(parse_list("0-x"), None);
-        assert!(!online().unwrap().is_empty());
+        assert!(!listed("online").unwrap().is_empty());
     }
 }

@@ -28,7 +28,6 @@ impl Progress {
         }
     }
 
-    /// What this suite took.
     pub fn end_suite(&self, name: &str, time: Duration) {
         let line = format!("{name}: {}", minutes(time));
         match self.has_terminal {
@@ -37,7 +36,6 @@ impl Progress {
         }
     }
 
-    /// Shows the next step.
     pub fn set_message(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }

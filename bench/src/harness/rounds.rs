@@ -8,7 +8,6 @@ use super::pinning::Placement;
 use super::samples::Samples;
 use super::waiting::Waiting;
 
-/// The result of one subject in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Measurement {
     /// Latencies in nanoseconds; empty where only the rate was measured.
@@ -31,9 +30,16 @@ impl Measurement {
         let mut figures = self.figures.iter();
         figures.find_map(|(known, value)| (*known == name).then_some(*value))
     }
+
+    pub(super) fn per_message(&self, of: u64) -> Option<f64> {
+        (of > 0 && self.messages > 0).then(|| of as f64 / self.messages as f64)
+    }
+
+    pub(super) fn per_second(&self, count: u64) -> Option<f64> {
+        (count > 0 && self.elapsed_ns > 0).then(|| count as f64 * 1e9 / self.elapsed_ns as f64)
+    }
 }
 
-/// A repeatable measurement.
 pub trait Job {
     /// Transfers data once and compares every byte; not timed.
     fn check(&self) -> Result<()>;
@@ -41,29 +47,15 @@ pub trait Job {
     fn measure(&self) -> Result<Measurement>;
 }
 
-impl Job for Box<dyn Job> {
-    fn check(&self) -> Result<()> {
-        (**self).check()
-    }
-
-    fn measure(&self) -> Result<Measurement> {
-        (**self).measure()
-    }
-}
-
 pub struct Subject {
     pub mechanism: &'static str,
     /// The name in tables.
     pub label: String,
     pub waiting: Waiting,
-    pub processes: usize,
-    /// The conditions beside those of the case, such as the number of receivers.
-    pub axes: Axes,
     pub job: Box<dyn Job>,
 }
 
 impl Subject {
-    /// One sender and one receiver.
     pub fn new(
         mechanism: &'static str,
         label: String,
@@ -74,15 +66,8 @@ impl Subject {
             mechanism,
             label,
             waiting,
-            processes: 2,
-            axes: Axes::new(),
             job: Box::new(job),
         }
-    }
-
-    pub fn axis(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.axes.insert(name.into(), value.into());
-        self
     }
 }
 
@@ -97,7 +82,6 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Not available here.
     pub fn unavailable(mechanism: &'static str, reason: impl Into<String>) -> Self {
         Self {
             mechanism,
@@ -126,9 +110,7 @@ pub enum Metric {
     Cost,
     /// Elapsed time of a message, in nanoseconds.
     Time,
-    /// Bytes per second.
     Rate,
-    /// Messages per second.
     Operations,
     /// Executed instructions of an operation.
     Instructions,
@@ -147,53 +129,46 @@ impl Metric {
         }
     }
 
-    pub(super) fn value(self, measurement: &Measurement, samples: &Samples) -> Result<f64> {
-        let Measurement {
-            messages,
-            bytes,
-            elapsed_ns,
-            cpu_ns,
-            ..
-        } = *measurement;
-        let [user, kernel] = [USER, KERNEL].map(|part| measurement.figure(part));
-        let per_message = |of: u64| (messages > 0).then(|| of as f64 / messages as f64);
-        let per_second = |count: u64| {
-            (count > 0 && elapsed_ns > 0).then(|| count as f64 * 1e9 / elapsed_ns as f64)
-        };
+    pub(super) fn value(self, round: &Measurement, samples: &Samples) -> Result<f64> {
+        let [user, kernel] = [USER, KERNEL].map(|part| round.figure(part));
         let value = match self {
             Self::Latency => (!samples.is_empty()).then(|| samples.percentile(0.5) as f64),
-            Self::Cost => per_message(cpu_ns),
-            Self::Time => per_second(messages).map(|rate| 1e9 / rate),
-            Self::Rate => per_second(bytes),
-            Self::Operations => per_second(messages),
+            Self::Cost => round.per_message(round.cpu_ns),
+            Self::Time => round.per_second(round.messages).map(|rate| 1e9 / rate),
+            Self::Rate => round.per_second(round.bytes),
+            Self::Operations => round.per_second(round.messages),
             Self::Instructions => user.zip(kernel).map(|(user, kernel)| user + kernel),
-            Self::Memory => per_message(bytes),
+            Self::Memory => round.per_message(round.bytes),
         };
         value.context("a round measured nothing; raise --duration")
     }
 }
 
-/// Subjects under the same conditions.
 pub struct Case {
     pub suite: &'static str,
     pub title: String,
     pub size: Option<usize>,
     pub placement: Placement,
+    pub processes: usize,
+    /// Other conditions, such as the number of receivers.
+    pub axes: Axes,
     pub metric: Metric,
-    /// The mechanism with which the others are compared, by its first subject. None: that of the first subject.
+    /// The mechanism with which the others are compared, by its first subject. None: the mechanism of the first subject.
     pub reference: Option<&'static str>,
     pub subjects: Vec<Subject>,
     pub skipped: Vec<Skipped>,
 }
 
 impl Case {
-    /// Without subjects.
+    /// Of one sender and one receiver, without subjects.
     pub fn new(suite: &'static str, title: String, placement: Placement, metric: Metric) -> Self {
         Self {
             suite,
             title,
             size: None,
             placement,
+            processes: 2,
+            axes: Axes::new(),
             metric,
             reference: None,
             subjects: Vec::new(),
@@ -201,22 +176,26 @@ impl Case {
         }
     }
 
-    /// The label of the reference, whether it can be measured or not.
+    pub fn of_size(self, size: usize) -> Self {
+        let size = Some(size);
+        Self { size, ..self }
+    }
+
+    pub fn axis(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.axes.insert(name.into(), value.into());
+        self
+    }
+
     pub(super) fn reference_label(&self) -> Option<String> {
-        let is_reference = |subject: &&Subject| {
-            self.reference
-                .is_none_or(|reference| reference == subject.mechanism)
-        };
-        let found = self.subjects.iter().find(is_reference);
+        let mut subjects = self.subjects.iter();
+        let found = subjects.find(|one| self.reference.is_none_or(|name| name == one.mechanism));
         found.map(|subject| subject.label.clone())
     }
 
-    /// Keeps the subjects of these mechanisms.
     pub fn only(mut self, mechanisms: &[&str]) -> Self {
-        self.subjects
-            .retain(|subject| mechanisms.contains(&subject.mechanism));
-        self.skipped
-            .retain(|skip| mechanisms.contains(&skip.mechanism));
+        let is_wanted = |name| mechanisms.contains(&name);
+        self.subjects.retain(|one| is_wanted(one.mechanism));
+        self.skipped.retain(|one| is_wanted(one.mechanism));
         self
     }
 }

@@ -15,7 +15,7 @@ use sluice_testkit::units;
 
 use super::class::{Class, most_common};
 use super::figures::{
-    Axes, BYTES_PER_SECOND, CPU_PER_MESSAGE, MESSAGES_PER_SECOND, P99, P999, Unit, Value, Values,
+    Axes, BYTES_PER_SECOND, CPU_PER_MESSAGE, MESSAGES_PER_SECOND, P99, P999, Unit, Values,
 };
 use super::pinning::Placement;
 use super::rounds::{Case, Measurement};
@@ -28,7 +28,6 @@ pub struct Results {
     pub host: Host,
     /// What reading the clock costs, which each sample contains once.
     pub clock_ns: u64,
-    /// The versions of what is compared, by name.
     pub versions: BTreeMap<String, String>,
     pub rows: Vec<Row>,
     /// The day of the measurement in UTC.
@@ -46,7 +45,6 @@ pub struct Row {
     pub label: String,
     /// The conditions in words. Rows with the same suite and title are compared with each other.
     pub title: String,
-    /// Message size in bytes.
     pub size: Option<usize>,
     pub placement: Option<Placement>,
     pub processes: Option<usize>,
@@ -77,15 +75,13 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// Of the adapter of a third-party library.
     pub calibration: Option<Calibration>,
-    /// Why there is no result.
     pub skipped: Option<String>,
     /// The result is absent because of a failure.
     #[serde(skip_serializing_if = "Not::not")]
     pub failed: bool,
 }
 
-/// Relative to the reference of the same conditions, within the rounds in which both were measured at the same distance of the
-/// processors.
+/// Relative to the reference, within the rounds in which both were measured at the same distance of the processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     pub to: String,
@@ -95,10 +91,9 @@ pub struct Ratio {
     pub values: Values,
 }
 
-/// The speed of an adapter divided by that of its library's own program, taken within each round.
+/// The speed of an adapter divided by the speed of its library's own program, taken within each round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The label of that program.
     pub to: String,
     pub median: f64,
     pub spread: [f64; 2],
@@ -118,13 +113,10 @@ impl Results {
     }
 
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path);
-        let text = text.with_context(|| {
-            let path = path.display();
-            format!("cannot read {path}; it must be a file that --json wrote")
-        })?;
+        let (text, path) = (fs::read_to_string(path), path.display());
+        let text = text
+            .with_context(|| format!("cannot read {path}; it must be a file that --json wrote"))?;
         serde_json::from_str(&text).with_context(|| {
-            let path = path.display();
             format!("{path} is not a results file of this version of sluice-bench")
         })
     }
@@ -143,22 +135,12 @@ impl Row {
         Some(self.value.as_ref()?.median)
     }
 
-    /// The number of rounds that were kept.
     pub fn rounds(&self) -> usize {
         self.value.as_ref().map_or(0, |value| value.values.len())
     }
 
-    pub fn figure(&self, name: &str) -> Option<&Values> {
-        self.figures.get(name)
-    }
-
-    /// The median of a figure.
     pub fn median_of(&self, figure: &str) -> Option<f64> {
-        Some(self.figure(figure)?.median)
-    }
-
-    pub fn number(&self, axis: &str) -> Option<f64> {
-        self.axes.get(axis).and_then(Value::as_f64)
+        Some(self.figures.get(figure)?.median)
     }
 
     pub fn is_noisy(&self) -> bool {
@@ -171,10 +153,8 @@ impl Row {
 
     /// The ratio of the compared values within each round; None without a round of both, and for different classes.
     pub fn ratio_within_rounds(&self, to: &Self) -> Option<Values> {
-        let ours = self
-            .value
-            .as_ref()
-            .filter(|_| self.probe_class == to.probe_class)?;
+        let is_of_class = self.probe_class == to.probe_class;
+        let ours = self.value.as_ref().filter(|_| is_of_class)?;
         ours.ratio(to.value.as_ref()?)
     }
 
@@ -196,21 +176,26 @@ impl Row {
         Some(self.unit?.range(self.value.as_ref()?.spread))
     }
 
-    /// The ratio, and its rounds.
     pub fn ratio_texts(&self) -> Option<[String; 2]> {
-        let Values { median, spread, .. } = &self.ratio.as_ref()?.values;
-        Some([
-            units::ratio(*median),
-            units::ratio_range(spread[0], spread[1]),
-        ])
+        let values = &self.ratio.as_ref()?.values;
+        let [min, max] = values.spread;
+        Some([units::ratio(values.median), units::ratio_range(min, max)])
     }
 
-    /// The row that the ratio refers to.
+    /// The ratio and its range, inverted where necessary so that more is better.
+    pub fn times_better(&self) -> Option<(f64, [f64; 2])> {
+        let values = &self.ratio.as_ref()?.values;
+        let [min, max] = values.spread;
+        Some(match self.less_is_better() {
+            true => (1.0 / values.median, [1.0 / max, 1.0 / min]),
+            false => (values.median, [min, max]),
+        })
+    }
+
     pub fn reference<'a>(&self, rows: &'a [Self]) -> Option<&'a Self> {
         let to = &self.ratio.as_ref()?.to;
-        let wanted = (&self.suite, &self.title, to);
-        rows.iter()
-            .find(|row| (&row.suite, &row.title, &row.label) == wanted)
+        let is_it = |row: &&Self| (&row.suite, &row.title) == (&self.suite, &self.title);
+        rows.iter().filter(is_it).find(|row| row.label == *to)
     }
 
     /// In a word: "faster", or "fewer" where instructions are compared.
@@ -233,9 +218,9 @@ impl Row {
 
     /// The comparison with the reference; None if there is none, or too few rounds of both.
     pub fn change(&self) -> Option<Change> {
-        let [min, max] = self.ratio.as_ref()?.values.spread;
+        let spread = self.ratio.as_ref()?.values.spread;
         let is_enough = self.few_common_rounds().is_none();
-        is_enough.then(|| Change::of_ratios(min, max, self.less_is_better()))
+        is_enough.then(|| Change::of_ratios(spread, self.less_is_better()))
     }
 }
 
@@ -283,9 +268,9 @@ fn measured_row(case: &Case, series: &Series, class: Option<Class>) -> Row {
     let count = |count: usize| Some(count).filter(|&count| count > 0);
     let subject = &series.subject;
     Row {
-        processes: Some(subject.processes),
+        processes: Some(case.processes),
         waiting: Some(subject.waiting),
-        axes: subject.axes.clone(),
+        axes: case.axes.clone(),
         unit: Some(case.metric.unit()),
         value: Values::of(rounds.iter().map(|round| (round.number, round.value))),
         figures: common_figures(&rounds),
@@ -299,16 +284,14 @@ fn measured_row(case: &Case, series: &Series, class: Option<Class>) -> Row {
     }
 }
 
-/// The figures of a round: those of the suite, and those that follow from what each suite measures.
+/// The figures of the suite, and the figures that follow from what each suite measures.
 pub fn figures(round: &Measurement, samples: &Samples) -> Vec<(&'static str, f64)> {
-    let quotient = |of: u64, by: u64| (of > 0 && by > 0).then(|| of as f64 / by as f64);
-    let per_second = |count: u64| Some(quotient(count, round.elapsed_ns)? * 1e9);
     let summary = summarize(&[samples]);
     let percentile = |of: fn(&Summary) -> Option<u64>| Some(of(summary.as_ref()?)? as f64);
     let derived = [
-        (CPU_PER_MESSAGE, quotient(round.cpu_ns, round.messages)),
-        (MESSAGES_PER_SECOND, per_second(round.messages)),
-        (BYTES_PER_SECOND, per_second(round.bytes)),
+        (CPU_PER_MESSAGE, round.per_message(round.cpu_ns)),
+        (MESSAGES_PER_SECOND, round.per_second(round.messages)),
+        (BYTES_PER_SECOND, round.per_second(round.bytes)),
         (P99, percentile(|all| all.p99)),
         (P999, percentile(|all| all.p999)),
     ];
@@ -317,7 +300,6 @@ pub fn figures(round: &Measurement, samples: &Samples) -> Vec<(&'static str, f64
     round.figures.iter().copied().chain(derived).collect()
 }
 
-/// Those that all rounds have.
 fn common_figures(rounds: &[&Round]) -> BTreeMap<String, Values> {
     let mut figures: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for round in rounds {
@@ -327,17 +309,17 @@ fn common_figures(rounds: &[&Round]) -> BTreeMap<String, Values> {
         }
     }
     figures.retain(|_, values| values.len() == rounds.len());
-    figures
-        .into_iter()
-        .filter_map(|(name, values)| Some((name.into(), Values::of(values.into_iter())?)))
-        .collect()
+    let figures = figures.into_iter();
+    let figures =
+        figures.filter_map(|(name, all)| Some((name.into(), Values::of(all.into_iter())?)));
+    figures.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::figures::Value;
     use crate::harness::rounds::Metric;
-    use crate::harness::rounds::tests::measurement;
     use crate::harness::turns::tests::rows_of;
 
     #[test]
@@ -354,6 +336,9 @@ mod tests {
             (&pipe["p50"], 10.into()),
             (&pipe["median"], 10.0.into()),
             (&pipe["figures"]["cpu_ns_per_msg"]["median"], 50.0.into()),
+            // A percentile with enough samples in each round.
+            (&pipe["figures"]["p99"]["median"], 10.0.into()),
+            (&pipe["figures"]["p999"], Value::Null),
             (&ours["ratio"]["median"], 0.5.into()),
             (&ours["axes"]["receivers"], 16.into()),
             (&skipped["skipped"], "spins".into()),
@@ -363,13 +348,6 @@ mod tests {
         for absent in ["ratio", "probe_class", "axes", "skipped", "failed"] {
             assert!(pipe.get(absent).is_none(), "{absent}");
         }
-    }
-
-    #[test]
-    fn percentiles_are_figures_of_a_round_with_enough_samples() {
-        let samples = std::iter::repeat_n(7, 1000).collect();
-        let figures = figures(&measurement(7.0), &samples);
-        assert!(figures.contains(&(P99, 7.0)) && figures.iter().all(|(name, _)| *name != P999));
     }
 
     #[test]

@@ -4,28 +4,35 @@
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
+use super::class::Class;
 use super::figures::{
     BYTES_PER_SECOND, CPU_PER_MESSAGE, IMBALANCE, LOST, MESSAGES_PER_SECOND, SWITCHES_PER_MESSAGE,
     Values,
 };
-use super::rows::{Calibration, Results, Row};
+use super::rows::{Results, Row};
 
-/// The whole table, followed by the skipped mechanisms.
+const TITLES: &str = "conditions | mechanism | median> | its rounds> | p90> | p99 or messages> | CPU/message> | ratio> | \
+    its rounds> | kept> | class | remarks";
+
+/// An empty table with these titles of its columns. A title that ends with `>` aligns its column to the right.
+pub fn table(titles: &str) -> Table {
+    let columns = cells(titles).map(|title| match title.strip_suffix('>') {
+        Some(title) => (title.trim_end(), Align::Right),
+        None => (title, Align::Left),
+    });
+    Table::new(&columns.collect::<Vec<_>>())
+}
+
+pub fn cells(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.trim();
+    let inner = line
+        .strip_prefix('|')
+        .and_then(|rest| rest.strip_suffix('|'));
+    inner.unwrap_or(line).split('|').map(str::trim)
+}
+
 pub fn text(results: &Results) -> String {
-    let mut table = Table::new(&[
-        ("conditions", Align::Left),
-        ("mechanism", Align::Left),
-        ("median", Align::Right),
-        ("its rounds", Align::Right),
-        ("p90", Align::Right),
-        ("p99 or messages", Align::Right),
-        ("CPU/message", Align::Right),
-        ("ratio", Align::Right),
-        ("its rounds", Align::Right),
-        ("kept", Align::Right),
-        ("class", Align::Left),
-        ("remarks", Align::Left),
-    ]);
+    let mut table = table(TITLES);
     let mut last = String::new();
     for row in results.rows.iter().filter(|row| row.is_measured()) {
         let title = format!("{} {}", row.suite, row.title);
@@ -50,39 +57,29 @@ pub fn text(results: &Results) -> String {
 fn line(row: &Row, rows: &[Row]) -> [String; 11] {
     let [p90, detail] = detail(row);
     let [ratio, ratios] = row.ratio_texts().unwrap_or_default();
+    let cpu = row.median_of(CPU_PER_MESSAGE).map(units::nanoseconds);
+    let kept = row.rounds();
     [
         row.label.clone(),
         row.median_text().unwrap_or_default(),
         row.range_text().unwrap_or_default(),
         p90,
         detail,
-        row.median_of(CPU_PER_MESSAGE)
-            .map_or_else(String::new, units::nanoseconds),
+        cpu.unwrap_or_default(),
         ratio,
         ratios,
-        kept(row),
-        row.probe_class
-            .map_or_else(String::new, |class| class.name().into()),
+        format!("{kept}/{}", kept + row.dropped_rounds.unwrap_or_default()),
+        row.probe_class.map_or("", Class::name).into(),
         remark(row, rows),
     ]
 }
 
-/// The rounds that were kept, of those that were measured.
-fn kept(row: &Row) -> String {
-    let kept = row.rounds();
-    format!("{kept}/{}", kept + row.dropped_rounds.unwrap_or_default())
-}
-
-/// High percentiles of a latency, or the message rate of a stream.
 fn detail(row: &Row) -> [String; 2] {
     // A rate of operations is the median itself.
     let messages = row.median_of(MESSAGES_PER_SECOND);
-    let messages = messages.filter(|_| row.figure(BYTES_PER_SECOND).is_some());
+    let messages = messages.filter(|_| row.figures.contains_key(BYTES_PER_SECOND));
     let messages = messages.map(units::per_second).unwrap_or_default();
-    let time = |ns: Option<u64>| {
-        ns.map(|ns| units::nanoseconds(ns as f64))
-            .unwrap_or_default()
-    };
+    let time = |ns: Option<u64>| ns.map_or_else(String::new, |ns| units::nanoseconds(ns as f64));
     match (row.less_is_better(), row.distribution) {
         (true, Some(all)) => [time(all.p90), time(all.p99)],
         (true, None) => Default::default(),
@@ -94,28 +91,21 @@ fn detail(row: &Row) -> [String; 2] {
 fn remark(row: &Row, rows: &[Row]) -> String {
     let switches = row.median_of(SWITCHES_PER_MESSAGE);
     let imbalance = row.median_of(IMBALANCE);
-    let lost = row.figure(LOST).map(Values::sum);
+    let lost = row.figures.get(LOST).map(Values::sum);
     let parts = [
         verdict(row, rows),
         switches.map(|count| format!("{} context switches/message", units::figures(count))),
         imbalance.map(|times| format!("busiest writer {} ×", units::figures(times))),
         lost.filter(|&packets| packets > 0.0)
             .map(|packets| format!("{packets} lost")),
-        row.calibration.as_ref().map(calibration),
+        row.calibration.as_ref().map(|calibration| {
+            let (speed, reason) = (units::ratio(calibration.median), &calibration.reason);
+            let reason = reason.iter().map(|reason| format!(": {reason}"));
+            let reason = reason.collect::<String>();
+            format!("{speed} of its own program's speed{reason}")
+        }),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-fn calibration(calibration: &Calibration) -> String {
-    let speed = units::ratio(calibration.median);
-    let reason = calibration
-        .reason
-        .iter()
-        .map(|reason| format!(": {reason}"));
-    format!(
-        "{speed} of its own program's speed{}",
-        reason.collect::<String>()
-    )
 }
 
 /// Faster or slower than the reference, and what the comparison must be read with.
@@ -130,19 +120,16 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
         let rounds = units::counted(common, "common round");
         return Some(format!("not compared: {rounds} of the same class"));
     }
-    let change = row.change_name(row.change()?);
-    let across_waiting = row.ratio.as_ref()?.across_waiting;
-    let across = if across_waiting {
-        ", spin against sleep"
-    } else {
-        ""
-    };
-    let is_noisy = row.is_noisy() || row.reference(rows)?.is_noisy();
-    let noisy = if is_noisy { ", noisy" } else { "" };
-    Some(format!("{change}{across}{noisy}"))
+    let mut verdict = row.change_name(row.change()?).to_owned();
+    if row.ratio.as_ref()?.across_waiting {
+        verdict += ", spin against sleep";
+    }
+    if row.is_noisy() || row.reference(rows)?.is_noisy() {
+        verdict += ", noisy";
+    }
+    Some(verdict)
 }
 
-/// One line for each reason, with the number of cases.
 fn skipped_lines(rows: &[Row]) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
     for row in rows.iter().filter(|row| row.skipped.is_some()) {
@@ -154,10 +141,8 @@ fn skipped_lines(rows: &[Row]) -> String {
             None => reasons.push((text, 1)),
         }
     }
-    let lines = reasons
-        .iter()
-        .map(|(text, times)| format!("{text} ({times} ×)\n"));
-    lines.collect()
+    let line = |(text, times)| format!("{text} ({times} ×)\n");
+    reasons.into_iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -168,30 +153,19 @@ mod tests {
     use crate::harness::waiting::Waiting;
 
     #[test]
-    fn faster_and_slower_require_disjoint_rounds() {
-        for (metric, ours, expected) in [
-            (Metric::Latency, [5.0, 9.0], "faster"),
-            (Metric::Rate, [5.0, 9.0], "slower"),
-            (Metric::Rate, [11.0, 9.0], "tie"),
-        ] {
-            let rows = rows_of(metric, &[10.0, 12.0], &ours);
-            assert_eq!(remark(&rows[0], &rows), "reference");
-            assert_eq!(remark(&rows[1], &rows), expected);
-        }
-    }
-
-    #[test]
     fn what_a_verdict_must_be_read_with_is_beside_it() {
         let mut rows = rows_of(Metric::Latency, &[10.0], &[5.0]);
+        assert_eq!(remark(&rows[0], &rows), "reference");
+        assert_eq!(remark(&rows[1], &rows), "faster");
         let reference = rows[0].clone();
-        let figures = [(LOST, 3.0), (IMBALANCE, 1.5)];
         let ours = &mut rows[1];
         ours.waiting = Some(Waiting::Spin);
         ours.compare_with(&reference);
         ours.noisy_rounds = Some(1);
-        ours.figures = figures
-            .map(|(name, value)| (name.into(), Values::of([(0, value)].into_iter()).unwrap()))
-            .into();
+        for (name, value) in [(LOST, 3.0), (IMBALANCE, 1.5)] {
+            let values = Values::of([(0, value)].into_iter()).unwrap();
+            ours.figures.insert(name.into(), values);
+        }
         let expected = "faster, spin against sleep, noisy, busiest writer 1.50 ×, 3 lost";
         assert_eq!(remark(&rows[1], &rows), expected);
         rows[1].other_class = true;
@@ -200,9 +174,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_listed_once_and_a_failure_is_distinguished() {
-        let mut rows = [0, 1]
-            .map(|_| rows_of(Metric::Rate, &[1.0], &[1.0]))
-            .concat();
+        let rows = || rows_of(Metric::Rate, &[1.0], &[1.0]);
+        let mut rows = [rows(), rows()].concat();
         let text = skipped_lines(&rows);
         assert_eq!(text, "skipped: cacheline: spins (2 ×)\n");
         rows[2].failed = true;

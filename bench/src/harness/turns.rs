@@ -13,9 +13,7 @@ use super::rounds::{Case, Metric, Skipped, Subject};
 use super::rows::{self, Row};
 use super::samples::Samples;
 
-/// The rounds of one subject.
 pub struct Series {
-    /// The number of its case.
     pub case: usize,
     pub is_reference: bool,
     pub subject: Subject,
@@ -26,12 +24,10 @@ pub struct Series {
 
 pub struct Round {
     pub number: usize,
-    /// The value of the metric.
     pub value: f64,
     pub samples: Samples,
     pub figures: Vec<(&'static str, f64)>,
     pub class: Option<Class>,
-    /// The distance of the processors kept changing.
     pub is_noisy: bool,
 }
 
@@ -70,8 +66,7 @@ impl Series {
     }
 }
 
-/// The orders of the turns: the same in each run, so that runs can be compared, but others in each suite and case, so that a
-/// mechanism does not always follow the same one.
+/// The orders of the turns: the same in each run, so that runs can be compared, but different in each suite and case.
 fn orders(first: &Case) -> Rng {
     let name = first.suite.bytes().chain(first.title.bytes());
     Rng::with_seed(name.fold(1, |seed, byte| {
@@ -106,8 +101,7 @@ fn checked(cases: &mut [Case], rounds: usize, progress: &mut Progress) -> Result
     Ok(all)
 }
 
-/// Measures cases of one placement. Each round measures all of them, so that values of different cases can also be compared
-/// within rounds.
+/// Measures cases of one placement. Each round measures all of them, so that cases can be compared within rounds, too.
 pub fn run_together(
     mut cases: Vec<Case>,
     rounds: usize,
@@ -125,15 +119,12 @@ pub fn run_together(
     let mut random = orders(first);
     let mut all = checked(&mut cases, rounds, progress)?;
     let mut now = probe()?;
-    let numbers = 0..all.len();
-    let mut turns: Vec<usize> = numbers.filter(|&one| all[one].failure.is_none()).collect();
+    let mut turns: Vec<usize> = (0..all.len()).collect();
     for round in 0..rounds {
+        turns.retain(|&turn| all[turn].failure.is_none());
         random.shuffle(&mut turns);
         for &turn in &turns {
             let series = &mut all[turn];
-            if series.failure.is_some() {
-                continue;
-            }
             let case = &cases[series.case];
             let what = format!("{} {}", case.title, series.subject.label);
             progress.set_message(&what);
@@ -186,19 +177,20 @@ pub mod tests {
         }
     }
 
-    /// A case of subjects with these values.
     fn case(notes: &Notes, metric: Metric, subjects: &[(&'static str, &[Option<f64>])]) -> Case {
         let title = "1 B same-cpu".into();
-        let mut case = Case::new("rtt", title, Placement::SameCpu, metric);
-        case.subjects.extend(subjects.iter().map(|&(name, values)| {
+        let subject = |&(name, values): &(&'static str, &[_])| {
             let job = Script {
                 name,
                 notes: Rc::clone(notes),
                 values: RefCell::new(values.iter().rev().copied().collect()),
             };
             Subject::new(name, name.into(), Waiting::Sleep, job)
-        }));
-        case
+        };
+        Case {
+            subjects: subjects.iter().map(subject).collect(),
+            ..Case::new("rtt", title, Placement::SameCpu, metric)
+        }
     }
 
     fn run(cases: Vec<Case>, rounds: usize) -> Vec<Row> {
@@ -207,8 +199,8 @@ pub mod tests {
 
     /// The rows of pipe(2) and sluice-pipe, both sleeping, and of a skipped mechanism.
     pub fn rows_of(metric: Metric, theirs: &[f64], ours: &[f64]) -> Vec<Row> {
-        let [theirs, ours] =
-            [theirs, ours].map(|values| -> Vec<_> { values.iter().copied().map(Some).collect() });
+        let values = [theirs, ours].map(|values| values.iter().copied().map(Some).collect());
+        let [theirs, ours]: [Vec<_>; 2] = values;
         let both = [("pipe", &theirs[..]), ("sluice-pipe", &ours)];
         let mut case = case(&Notes::default(), metric, &both);
         case.skipped = vec![Skipped::unavailable("cacheline", "spins")];
@@ -218,9 +210,11 @@ pub mod tests {
     #[test]
     fn a_round_measures_all_cases_that_run_together_each_time_in_another_order() {
         let notes = Notes::default();
-        let values = [Some(1.0); 8];
         let of = |names: &[&'static str]| -> Case {
-            let subjects: Vec<_> = names.iter().map(|&name| (name, &values[..])).collect();
+            let subjects: Vec<_> = names
+                .iter()
+                .map(|&name| (name, &[Some(1.0); 8][..]))
+                .collect();
             case(&notes, Metric::Rate, &subjects)
         };
         run(vec![of(&["a", "b", "c"]), of(&["d", "e"])], 8);
@@ -231,79 +225,64 @@ pub mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, ["a", "b", "c", "d", "e"]);
         }
-        assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
         assert!(orders.iter().any(|order| order[0] != "a"), "{orders:?}");
     }
 
     #[test]
-    fn a_subject_that_fails_is_dropped_and_the_others_continue() {
-        let notes = Notes::default();
-        let values = [("a", &[Some(1.0); 3][..]), ("b", &[Some(1.0), None])];
-        let rows = run(vec![case(&notes, Metric::Rate, &values)], 3);
-        assert_eq!((notes.borrow().len(), rows[0].rounds()), (5, 3));
-        assert!(rows[1].failed && rows[1].label == "b" && rows[1].value.is_none());
-        assert!(rows[1].skipped.as_ref().unwrap().contains("it broke"));
-    }
-
-    #[test]
-    fn the_reference_is_the_first_or_a_named_one_and_none_if_it_fails() {
-        let values: [&[_]; 2] = [&[None; 2], &[Some(4.0); 2]];
-        for (reference, values, expected) in [
-            (None, [values[1], values[1]], [None, Some("a")]),
-            (Some("b"), [values[1], values[1]], [Some("b"), None]),
-            (None, values, [None, None]),
+    fn a_subject_that_fails_is_dropped_and_no_reference_of_the_others() {
+        let (all, some): (&[_], &[_]) = (&[Some(4.0); 3], &[Some(4.0), None]);
+        for (reference, values, rounds, expected) in [
+            (None, [all, all], 6, [None, Some("a")]),
+            (Some("b"), [all, all], 6, [Some("b"), None]),
+            (None, [some, all], 5, [None, None]),
         ] {
-            let subjects = [("a", values[0]), ("b", values[1])];
+            let (notes, subjects) = (Notes::default(), [("a", values[0]), ("b", values[1])]);
             let case = Case {
                 reference,
-                ..case(&Notes::default(), Metric::Rate, &subjects)
+                ..case(&notes, Metric::Rate, &subjects)
             };
-            let rows = run(vec![case], 2);
-            let to = |label| {
-                let row = rows.iter().find(|row| row.label == label).unwrap();
-                row.ratio.as_ref().map(|ratio| ratio.to.as_str())
-            };
+            let rows = run(vec![case], 3);
+            assert_eq!(notes.borrow().len(), rounds);
+            let row = |label| rows.iter().find(|row| row.label == label).unwrap();
+            let to = |label| Some(row(label).ratio.as_ref()?.to.as_str());
             assert_eq!(["a", "b"].map(to), expected);
+            let (failed, reason) = (rounds < 6, row("a").skipped.as_deref());
+            assert!(row("a").failed == failed && row("a").is_measured() != failed);
+            assert_eq!(reason, failed.then_some("it broke"));
         }
     }
 
     #[test]
     fn rounds_of_the_rarer_class_are_dropped_and_different_classes_have_no_ratio() {
-        use Class::{Remote, SharedCache};
+        use Class::{Far, Near};
         let subjects = ["pipe", "a", "b"].map(|name| (name, &[][..]));
         let mut case = case(&Notes::default(), Metric::Latency, &subjects);
         case.subjects[1].waiting = Waiting::Spin;
-        let classes = [
-            [SharedCache, Remote, SharedCache],
-            [SharedCache, SharedCache, Remote],
-            [Remote; 3],
-        ];
+        let classes = [[Near, Far, Near], [Near, Near, Far], [Far; 3]];
         let subjects = std::mem::take(&mut case.subjects).into_iter();
-        let series = subjects.zip(classes).map(|(subject, classes)| {
-            let round = |(number, class)| Round {
-                number,
-                value: 1.0,
-                samples: [1].into_iter().collect(),
-                figures: vec![(LOST, number as f64)],
-                class: Some(class),
-                is_noisy: number == 0,
-            };
-            Series {
-                case: 0,
-                is_reference: subject.mechanism == "pipe",
-                subject,
-                rounds: classes.into_iter().enumerate().map(round).collect(),
-                failure: None,
-            }
+        let round = |(number, class)| Round {
+            number,
+            value: 1.0,
+            samples: [1].into_iter().collect(),
+            figures: vec![(LOST, number as f64)],
+            class: Some(class),
+            is_noisy: number == 0,
+        };
+        let series = subjects.zip(classes).map(|(subject, classes)| Series {
+            case: 0,
+            is_reference: subject.mechanism == "pipe",
+            subject,
+            rounds: classes.into_iter().enumerate().map(round).collect(),
+            failure: None,
         });
         let series: Vec<Series> = series.collect();
-        let rows = rows::rows(&[case], &series, Some(SharedCache));
+        let rows = rows::rows(&[case], &series, Some(Near));
         let kept = rows.iter().map(|row| (row.rounds(), row.dropped_rounds));
         assert!(kept.eq([(2, Some(1)), (2, Some(1)), (3, None)]));
         let ratio = rows[1].ratio.as_ref().unwrap();
         assert!(ratio.across_waiting && ratio.values.values == [(0, 1.0)]);
         assert!(rows[2].other_class && rows[2].ratio.is_none());
-        assert_eq!(rows[0].figure(LOST).map(|lost| lost.sum()), Some(2.0));
+        assert_eq!(rows[0].figures.get(LOST).map(|lost| lost.sum()), Some(2.0));
         assert_eq!(rows[0].noisy_rounds, Some(1));
     }
 }

@@ -10,3 +10,13 @@ pub enum Waiting {
     Spin,
     Sleep,
 }
+
+impl Waiting {
+    /// The label of a mechanism without variants.
+    pub fn label(self, name: &str) -> String {
+        match self {
+            Self::Sleep => name.into(),
+            Self::Spin => format!("{name} (spins)"),
+        }
+    }
+}

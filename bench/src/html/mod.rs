@@ -64,7 +64,6 @@ impl<'a> View<'a> {
 struct Section<'a> {
     name: &'a str,
     plots: Vec<Plot>,
-    /// The text of the reports, as on the terminal.
     text: Option<String>,
 }
 
@@ -91,8 +90,7 @@ pub fn page(results: &Results) -> String {
     )
 }
 
-/// Sluice relative to the reference in a few conditions, as a file for pages that cannot contain the report. None without a
-/// result of Sluice relative to another mechanism.
+/// The takeaways as a file for pages that cannot contain the report. None without a result of Sluice relative to another mechanism.
 pub fn picture(results: &Results) -> Option<String> {
     let rows = &results.rows;
     let plot = gains::takeaways(&gains(rows))?;
@@ -129,11 +127,10 @@ fn section<'a>(name: &'a str, of_suite: Vec<usize>, rows: &'a [Row]) -> Section<
     let template = suites::by_name(name).and_then(|suite| suite.tables);
     let measured = of_suite.into_iter().filter(|&row| rows[row].is_measured());
     let titles = groups(measured, |&row| &rows[row].title).into_iter();
+    let plots = titles.filter_map(|(title, numbers)| plot(title, numbers, rows));
     Section {
         name,
-        plots: titles
-            .filter_map(|(title, numbers)| plot(title, numbers, rows))
-            .collect(),
+        plots: plots.collect(),
         text: template.and_then(|template| reports::text(template, name, rows)),
     }
 }

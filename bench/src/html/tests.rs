@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page as text, and in a browser.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 use std::{env, fs};
@@ -10,11 +9,13 @@ use serde_json::{Value, json};
 use sluice_testkit::host::Host;
 
 use super::{page, picture};
-use crate::harness::class::Class::{Remote, SharedCache};
+use crate::harness::class::Class::{Far, Near};
 use crate::harness::figures::{IMBALANCE, LOST, MESSAGES_PER_COMMIT, Values};
 use crate::harness::rounds::Metric::{Latency, Memory, Rate};
 use crate::harness::rows::{Calibration, Results, Row};
+use crate::harness::server::is_installed;
 use crate::harness::turns::tests::rows_of;
+use crate::mechanisms::temp_paths::private_directory;
 
 /// Synthetic results with all kinds of rows, and with text that must be escaped.
 static RESULTS: LazyLock<Results> = LazyLock::new(|| {
@@ -29,18 +30,19 @@ static RESULTS: LazyLock<Results> = LazyLock::new(|| {
         let factor = if metric == Rate { 3.0 } else { 0.3 };
         let ours = [8000.0, 9100.0, 9900.0].map(|value| factor * value);
         let mut of_case = rows_of(metric, &[8000.0, 9000.0, 10_000.0], &ours);
-        for label in ["tcp", "mmap", "myipc"] {
-            let mut other = of_case[0].clone();
-            (other.mechanism, other.label) = (label.into(), label.into());
-            other.is_reference = false;
-            of_case.insert(2, other);
-        }
         let mut reference = of_case[0].clone();
-        reference.probe_class = Some(SharedCache);
+        reference.probe_class = Some(Near);
+        let others = ["tcp", "mmap", "myipc"].map(|label| Row {
+            mechanism: label.into(),
+            label: label.into(),
+            is_reference: false,
+            ..reference.clone()
+        });
+        of_case.splice(2..2, others);
         for row in &mut of_case {
             (row.suite, row.title) = (suite.into(), title.into());
             row.other_class = row.label == "mmap";
-            row.probe_class = Some(if row.other_class { Remote } else { SharedCache });
+            row.probe_class = Some(if row.other_class { Far } else { Near });
             row.noisy_rounds = (row.label == "tcp").then_some(2);
             let values = Values::of([(0, value)].into_iter()).unwrap();
             row.figures.insert(figure.into(), values);
@@ -84,30 +86,17 @@ fn each_measured_row_has_its_line_among_all_figures() {
 
 #[test]
 fn each_plot_has_its_table_and_what_limits_the_meaning_of_a_value() {
+    let times = "time →|<small>p90<|ratio to pipe|faster|1 lost|noisy 2/3|far, others near|calibration: it|mark noisy";
+    let rates = "bytes per second →|busiest writer 2.50|kB/s";
     for (suite, parts) in [
-        (
-            "Round trips",
-            &["time →", "<small>p90<", "ratio to pipe", "faster", "1 lost"][..],
-        ),
-        (
-            "Round trips",
-            &[
-                "noisy 2/3",
-                "far, others near",
-                "calibration: it",
-                "mark noisy",
-            ],
-        ),
-        (
-            "Throughput",
-            &["bytes per second →", "busiest writer 2.50", "kB/s"],
-        ),
-        ("Durable maps", &["messages per commit", "3.00"]),
-        ("Memory", &["memory →", "less"]),
+        ("Round trips", times),
+        ("Throughput", rates),
+        ("Durable maps", "messages per commit|3.00"),
+        ("Memory", "memory →|less"),
     ] {
         let section = part(&PAGE, &format!("<h2>{suite}</h2>"), "</section>");
         let figure = part(section, "<figure", "</figure>");
-        for part in parts {
+        for part in parts.split('|') {
             assert!(figure.contains(part), "{suite}: {part}");
         }
     }
@@ -118,29 +107,22 @@ fn what_to_take_away_stands_first_and_is_the_picture() {
     let plot = part(&PAGE, "<svg class=\"plot\"", "</svg>");
     let picture = picture(&RESULTS).unwrap();
     assert!(picture.contains("xmlns=") && picture.contains("--sluice: #"));
-    for text in [
-        "times better than pipe",
-        ">Round trip of 64 B, one processor: sluice-pipe<",
-    ] {
+    let line = ">Round trip of 64 B, one processor: sluice-pipe<";
+    for text in ["times better than pipe", line] {
         assert!(plot.contains(text) && picture.contains(text), "{text}");
     }
 }
 
 #[test]
 fn external_text_is_escaped_and_nothing_is_fetched() {
-    for escaped in [
-        "&lt;script&gt;alert(1)",
-        "&quot;changed&quot; &amp; late",
-        "&lt;bench &amp; co",
-    ] {
-        assert!(PAGE.contains(escaped), "{escaped}");
+    let escaped = "&lt;script&gt;alert(1)|&quot;changed&quot; &amp; late|&lt;bench &amp; co";
+    for text in escaped.split('|') {
+        assert!(PAGE.contains(text), "{text}");
     }
     // The comments of the style sheet and of the script have slashes.
     let page = PAGE.replace(part(&PAGE, "<style>", "</style>"), "");
     let page = page.replace(part(&page, "<script>", "</script>"), "");
-    for other in [
-        "<bench", "http:", "https:", "//", "src=", "<link", "url(", "@import",
-    ] {
+    for other in "<bench http: https: // src= <link url( @import".split(' ') {
         assert!(!page.contains(other), "{other}");
     }
     assert_eq!(page.matches("<script").count(), 1);
@@ -164,47 +146,30 @@ fn a_run_without_rows_has_a_page_and_no_picture() {
 
 /// What probe.js finds in this page, and the messages of the scripts and of Chromium.
 fn open_in_browser(page: &str, width: usize, dark: bool) -> Value {
-    let name = format!("sluice-report-{}-{width}-{dark}", std::process::id());
-    let directory = env::temp_dir().join(name);
-    fs::create_dir(&directory).unwrap();
-    let file = directory.join("report.html");
+    let directory = private_directory(&env::temp_dir()).unwrap();
+    let [file, profile] = ["report.html", "profile"].map(|name| directory.path().join(name));
     // Before the scripts of the page, so that their errors do not stop it.
     let probe = format!("<script>{}</script><style>", include_str!("probe.js"));
     fs::write(&file, page.replacen("<style>", &probe, 1)).unwrap();
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &&str| env::split_paths(&paths).any(|path| path.join(name).exists());
-    let browser = ["chromium-headless-shell", "chromium"]
-        .into_iter()
-        .find(is_there);
-    let url = |path: &Path| path.display().to_string();
+    let mut browsers = ["chromium-headless-shell", "chromium"].into_iter();
+    let browser = browsers.find(|name| is_installed(name));
+    let scheme = u8::from(!dark);
     let output = Command::new(browser.expect("run vm/install-packages tests/packages-all"))
         // Tests may run as root, where the sandbox of Chromium does not work; the page is trusted.
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
         .args(["--enable-logging=stderr", "--virtual-time-budget=5000"])
         .arg(format!("--window-size={width},900"))
-        .arg(format!(
-            "--blink-settings=preferredColorScheme={}",
-            u8::from(!dark)
-        ))
-        .arg(format!(
-            "--user-data-dir={}",
-            url(&directory.join("profile"))
-        ))
-        .arg(format!("file://{}", url(&file)))
-        .output();
-    fs::remove_dir_all(&directory).unwrap();
-    let output = output.unwrap();
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .unwrap();
     let [log, dom] = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap());
     let found = part(&dom, "<pre id=\"findings\">", "</pre>");
-    let found = found
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&amp;", "&");
-    let mut found: Value = serde_json::from_str(&found).unwrap();
-    found["console"] = log
-        .lines()
-        .filter(|line| line.contains(":CONSOLE"))
-        .collect();
+    let found = found.replace("&lt;", "<").replace("&gt;", ">");
+    let mut found: Value = serde_json::from_str(&found.replace("&amp;", "&")).unwrap();
+    let messages = log.lines().filter(|line| line.contains(":CONSOLE"));
+    found["console"] = messages.collect();
     found
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications, to
-//! which messages are offered, because that takes less time than to claim space for them, except where they are written in
-//! place; terms that are neither sparse nor checked, and mapped memory touched before. Both sides spin, or use its backoff
-//! idle strategy with the default parameters. The scheduler places the driver and the threads of the clients; the driver
-//! spins only if there is a processor for it.
+//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications, to which messages
+//! are offered, which takes less time than to claim space for them, except where they are written in place. Both sides spin, or use its
+//! backoff idle strategy with the default parameters. The scheduler places the driver and the threads of the clients; the driver spins
+//! only if there is a processor for it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -47,14 +46,10 @@ const FRAGMENT_LIMIT: usize = 10;
 const SHORT: usize = 1024;
 
 pub fn mechanisms() -> [Mechanism; 2] {
-    let backoff = Mechanism {
-        label: "aeron (backoff)".into(),
-        ..mechanism(true)
-    };
+    let backoff = mechanism(true).labelled("aeron (backoff)");
     [mechanism(false), backoff]
 }
 
-/// Both sides back off, or they spin.
 fn mechanism(backs_off: bool) -> Mechanism {
     let drivers = Rc::new(Drivers {
         paths: TempPaths::in_directory(MEMORY.into()),
@@ -85,8 +80,7 @@ fn mechanism(backs_off: bool) -> Mechanism {
     }
 }
 
-/// The links between the same two processes share a driver: both processes have the number of links that existed when they
-/// were forked, which names its directory.
+/// The links between the same two processes share a driver, whose directory is named by the number of links at the fork.
 struct Drivers {
     paths: TempPaths,
     links: Cell<i32>,
@@ -113,8 +107,7 @@ impl Drivers {
         Ok(self.paths.directory()?.join(self.links.get().to_string()))
     }
 
-    /// Starts the driver, unless another process has. It ends with the process that started it. Called before this process has
-    /// threads.
+    /// Starts the driver, unless another process has, whose end ends it. Called before this process has threads.
     fn ensure_running(&self) -> Result<()> {
         let directory = self.directory()?;
         // Only one process can create this.
@@ -137,7 +130,6 @@ impl Drivers {
     }
 }
 
-/// Runs until it is killed.
 fn run_driver(directory: &Path) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     // Among the files are the ends of pipes whose end of file others wait for.
@@ -280,7 +272,6 @@ fn retry<T>(
     }
 }
 
-/// Writes a message into space that is claimed for it, and commits it.
 fn claim(
     publication: &AeronExclusivePublication,
     len: usize,
@@ -315,7 +306,6 @@ impl Sender for Publishing {
 struct Early {
     bytes: Vec<u8>,
     lens: VecDeque<usize>,
-    /// How many of the bytes were received.
     read: usize,
 }
 
@@ -411,8 +401,7 @@ impl Receiver for Subscribing {
 }
 
 /// As the library's own samples: cping and cpong, which offer a message, and poll the image until the reply is back; and the
-/// throughput of an exclusive publication over IPC, whose subscriber counts the fragments that a poll delivers. The driver and
-/// the clients are configured as for the adapter.
+/// throughput of an exclusive publication over IPC, whose subscriber counts fragments. All are configured as for the adapter.
 fn samples(drivers: &Rc<Drivers>, run: &Run) -> Result<Pair> {
     let stream = || drivers.stream(run.size, false);
     run.start(
@@ -471,8 +460,7 @@ fn echo(publication: &AeronExclusivePublication, request: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Polls until a fragment arrives, and passes it on with those that arrive meanwhile. Returns the number of messages of this size
-/// that are complete with them; `rest` counts the bytes of one that is not.
+/// Polls until a fragment arrives. Returns the number of complete messages; `rest` counts the bytes of a message that is not.
 fn poll(
     image: &AeronImage,
     size: usize,

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The lower bound: one word of shared memory and the bytes of a message after it, written by one processor and polled by
-//! the other. No transfer between two processors can be faster. Each message overwrites the last, so only request and reply
-//! are supported.
-//!
-//! The receiver may map the memory read-only, as in channels whose sides cannot corrupt each other's data: on some
-//! processors the transfer of a cache line takes longer then.
+//! The lower bound: one word of shared memory and the bytes of a message after it, written by one processor and polled by the other. No
+//! transfer between two processors can be faster. Each message overwrites the last, so only request and reply are supported. The
+//! receiver may map the memory read-only, as in channels whose sides cannot corrupt each other's data: some processors are slower then.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
@@ -18,7 +15,6 @@ use crate::harness::waiting::Waiting;
 /// The label of the bound of rings whose receiver cannot write to them.
 pub const READ_ONLY: &str = "cacheline (spins, reads only)";
 
-/// With `read_only`, the receiver cannot write to the word.
 pub fn mechanism(read_only: bool) -> Mechanism {
     let label = match read_only {
         false => "cacheline (spins)",
@@ -50,12 +46,10 @@ pub fn mechanism(read_only: bool) -> Mechanism {
 /// With the word, two cache lines.
 const LARGEST: usize = 64;
 
-/// The end of the stream.
 const END: u64 = 0x100;
 
-/// The words are in a page of their own, so that nothing else shares the cache lines: one word, then the bytes of the last
-/// message. Bits 9 and up of the word count the messages; the lowest eight are the byte of a message of one, so that nothing but
-/// the word is accessed for it.
+/// The words are in a page of their own, so that nothing else shares the cache lines: one word, then the bytes of the last message.
+/// Bits 9 and up of the word count the messages; the lowest eight are the byte of a message of one byte.
 struct WordSender {
     words: SharedWords,
     count: u64,

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! iceoryx2: publish and subscribe over loaned samples, as in its own benchmark: one publisher, one subscriber that
-//! polls, no history, and the next sample loaned while the reply is in flight. Unlike there, unreceived samples are
-//! never overwritten, because every message counts.
-//!
-//! With events, as in its examples, the publisher notifies the subscriber after each sample, and a subscriber that finds
-//! none waits for a notification.
+//! iceoryx2: publish and subscribe over loaned samples, as in its own benchmark: one publisher, one subscriber that polls, no history, and
+//! the next sample loaned while the reply is in flight. Unlike there, unreceived samples are never overwritten, because every message
+//! counts. With events, as in its examples, the publisher notifies the subscriber after each sample, for which it waits.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -38,12 +35,8 @@ const CAPACITY: usize = 4 << 20;
 const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
 
-/// The subscriber polls, or waits for events.
 pub fn mechanisms() -> [Mechanism; 2] {
-    let events = Mechanism {
-        label: "iceoryx2 (events)".into(),
-        ..mechanism(Waiting::Sleep)
-    };
+    let events = mechanism(Waiting::Sleep).labelled("iceoryx2 (events)");
     [mechanism(Waiting::Spin), events]
 }
 
@@ -71,11 +64,9 @@ fn buffered_samples(size: usize) -> usize {
     (CAPACITY / size).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
-/// The root of its files.
 struct Files(TempPaths);
 
 impl Files {
-    /// A service of its own.
     fn topic(&self, size: usize, waiting: Waiting) -> Result<Topic> {
         let root = self.0.directory()?;
         let unusable = |error| anyhow!("iceoryx2 cannot use {}: {error:?}", root.display());
@@ -246,7 +237,6 @@ impl Publishing {
         Ok(())
     }
 
-    /// Sends the next sample as it is.
     fn send_unwritten(&mut self) -> Result<()> {
         if let Some(sample) = self.next.take() {
             // SAFETY: bytes of shared memory, which the library has zeroed, and every value is a byte.
@@ -265,8 +255,7 @@ impl Sender for Publishing {
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
         let mut sample = self.loan(len)?;
         let bytes = sample.payload_mut();
-        // SAFETY: they are as many, of shared memory that the system has zeroed or an earlier message has filled, and any bytes
-        // are valid.
+        // SAFETY: they are as many, of memory that the system has zeroed or an earlier message has filled; any bytes are valid.
         write(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) });
         // SAFETY: all of them have a value.
         self.publish_and_loan(unsafe { sample.assume_init() })

@@ -16,8 +16,7 @@ pub struct Link {
 type Open<End> = Box<dyn FnOnce() -> Result<Box<End>>>;
 
 impl Link {
-    /// `shared` exists before the fork. The two functions open the ends, each in its own process; one may wait until
-    /// the other process opens its end.
+    /// The two functions open the ends, each in its own process; one may wait until the other process opens its end.
     pub fn new<T: 'static, S: Sender + 'static, R: Receiver + 'static>(
         shared: T,
         sender: impl FnOnce(T) -> Result<S> + 'static,
@@ -44,9 +43,7 @@ fn take<T>(shared: &Cell<Option<T>>) -> Result<T> {
     shared.take().context("a process opens one end of a link")
 }
 
-/// Writes all bytes of a message.
 pub type Write<'a> = &'a mut dyn FnMut(&mut [u8]);
-/// Reads a message.
 pub type Read<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
 /// Dropping it ends the stream.
@@ -59,8 +56,7 @@ pub trait Sender {
         messages.try_for_each(|message| self.send(message))
     }
 
-    /// Sends a message of this length that the function writes into memory of the mechanism, which may contain any bytes before.
-    /// Only for mechanisms that are `in_place`.
+    /// Sends a message that the function writes into memory of the mechanism, which may contain any bytes. Only if `in_place`.
     fn send_in_place(&mut self, _len: usize, _write: Write<'_>) -> Result<()> {
         bail!("this mechanism copies messages")
     }
@@ -90,19 +86,16 @@ pub trait Receiver {
         Ok(len)
     }
 
-    /// Shows messages to the function in memory of the mechanism, at least one of them, and returns their number; 0 after the
-    /// end of the stream. Only for mechanisms that are `in_place`.
+    /// Shows at least one message in memory of the mechanism, and returns their number; 0 after the end. Only if `in_place`.
     fn receive_in_place(&mut self, _read: Read<'_>) -> Result<usize> {
         bail!("this mechanism copies messages")
     }
 
-    /// Receives at least one message of this size, and more if they have arrived and fit, stored contiguously. Returns
-    /// the number of bytes; 0 after the end of the stream.
+    /// Receives at least one message, and more if they have arrived and fit. Returns the number of bytes; 0 after the end.
     fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
         self.receive(&mut messages[..size])
     }
 
-    /// The underlying file, if there is one.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -114,7 +107,6 @@ impl<F: FnMut(&mut [u8]) -> Result<usize>> Receiver for F {
     }
 }
 
-/// Repeats the check until the peer is there.
 #[cfg(any(feature = "aeron", feature = "iceoryx2", feature = "tachyon"))]
 pub fn await_peer<T>(peer: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = sluice_testkit::time::Deadline::after(crate::harness::server::START_TIMEOUT);
@@ -152,7 +144,6 @@ impl<S: Sender> Drop for MarksEnd<S> {
     }
 }
 
-/// Copies a message that was received, and returns its length.
 #[inline]
 pub fn copy(message: &[u8], buffer: &mut [u8]) -> Result<usize> {
     ensure_fits(message.len(), buffer.len())?;
@@ -160,12 +151,8 @@ pub fn copy(message: &[u8], buffer: &mut [u8]) -> Result<usize> {
     Ok(message.len())
 }
 
-/// Fails if a received message is longer than the buffer.
 #[inline]
 pub fn ensure_fits(len: usize, buffer: usize) -> Result<()> {
-    ensure!(
-        len <= buffer,
-        "a message of {len} bytes exceeds the buffer of {buffer}"
-    );
+    ensure!(len <= buffer, "{len} bytes exceed the buffer of {buffer}");
     Ok(())
 }

@@ -11,10 +11,8 @@ use super::own_program::OwnProgram;
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
 
-/// The conditions of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// Message size in bytes.
     pub size: usize,
     pub placement: Placement,
     pub workload: Workload,
@@ -36,12 +34,9 @@ pub enum Workload {
     File,
 }
 
-/// How a mechanism sends several messages at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batching {
-    /// With its batch interface.
     Together,
-    /// One call for each message.
     OneByOne,
 }
 
@@ -57,9 +52,7 @@ pub struct Mechanism {
     pub own_cgroups: Option<Rc<Tree>>,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
-    /// Whether messages can be written and read in its memory.
     pub in_place: bool,
-    /// Whether programs can read and write it as a file.
     pub is_file: bool,
     /// Both sides always spin, so each needs a processor.
     pub never_sleeps: bool,
@@ -69,8 +62,7 @@ pub struct Mechanism {
     pub unsupported_reason: UnsupportedReason,
     /// Creates a link for messages of this size, before the fork.
     pub link: Box<dyn Fn(usize) -> Result<Link>>,
-    /// Creates a link for each of this number of processes, all of one channel; None where only two processes can use
-    /// one.
+    /// Creates a link for each of several processes, all of one channel; None where only two can use one.
     pub shared_links: Option<Links>,
     /// The program of a library with which this adapter is compared.
     pub own_program: Option<OwnProgram>,
@@ -93,10 +85,7 @@ impl Mechanism {
     ) -> Self {
         Self {
             name,
-            label: match waiting {
-                Waiting::Sleep => name.into(),
-                Waiting::Spin => format!("{name} (spins)"),
-            },
+            label: waiting.label(name),
             waiting,
             in_flight: bytes_in_flight(LARGEST_CAPACITY, SMALLEST_OVERHEAD),
             own_cgroups: None,
@@ -110,6 +99,11 @@ impl Mechanism {
             shared_links: None,
             own_program: None,
         }
+    }
+
+    pub fn labelled(self, label: &str) -> Self {
+        let label = label.into();
+        Self { label, ..self }
     }
 
     pub fn link(&self, size: usize) -> Result<Link> {
@@ -134,7 +128,6 @@ pub fn bytes_in_flight(capacity: usize, overhead: usize) -> InFlight {
     Box::new(move |size| capacity.div_ceil(size + overhead))
 }
 
-/// The reason of a mechanism that was tried.
 pub fn failure<T>(outcome: Result<T>) -> Option<String> {
     outcome.err().map(|error| format!("{error:#}"))
 }

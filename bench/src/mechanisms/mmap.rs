@@ -42,7 +42,6 @@ pub fn mechanism() -> Mechanism {
     })
 }
 
-/// The numbers of the two sides.
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
@@ -62,7 +61,6 @@ struct Position {
 
 const LENGTH: NonZeroUsize = NonZeroUsize::new(size_of::<Ring>()).expect("a ring is not empty");
 
-/// One of the two sides of a ring.
 struct Side<const NUMBER: usize> {
     memory: SharedMemory,
     /// The count of this side, which no other process advances.
@@ -78,8 +76,7 @@ impl<const NUMBER: usize> Side<NUMBER> {
     }
 
     fn ring(&self) -> &Ring {
-        // SAFETY: the mapping is page-aligned, as long as a ring and as long-lived as self, and zeros are an empty
-        // ring.
+        // SAFETY: the mapping is page-aligned, as long as a ring and as long-lived as self; zeros are an empty ring.
         unsafe { self.memory.at(0).cast().as_ref() }
     }
 

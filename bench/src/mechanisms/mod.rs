@@ -6,7 +6,6 @@ mod aeron;
 pub mod cacheline_pingpong;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx2;
-pub mod library;
 mod link;
 mod mechanism;
 mod mmap;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The naive driver of kernel/baseline: /dev/myipc0 and /dev/myipc1, each one ring that all users of the node share. A
-//! link uses one node in one direction, and a round trip uses both, so there can be two links at a time.
-//!
-//! The driver has no end of file, and a reader of an empty ring blocks. At the end, the sender therefore stores the
-//! number of bytes sent in shared memory, and sends one more byte to wake the receiver. After each read the receiver
-//! checks whether it has received that number. The word is not written before the end, so the check is cheap, and
-//! messages need no header.
+//! The naive driver of kernel/baseline: /dev/myipc0 and /dev/myipc1, each one ring that all users of the node share. A link uses one node
+//! in one direction, so there can be two links at a time. The driver has no end of file, and a reader of an empty ring blocks: at the
+//! end, the sender stores the number of bytes sent in shared memory, and sends one more byte to wake the receiver, which checks that
+//! number after each read. The word is not written before the end, so the check is cheap.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};

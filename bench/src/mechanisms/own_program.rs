@@ -16,12 +16,9 @@ use sluice_testkit::workers::{Pair, Side, Start};
 const WARM_UP: usize = 200;
 /// Bytes between two readings of the clock in a stream, as for the adapters.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
-/// The interval of checks whether the peer has finished.
 const INTERVAL: Duration = Duration::from_micros(100);
 
-/// Starts the two processes of a program. Of round trips, the first one returns the elapsed time, its processor time and all
-/// samples, the second one its processor time. Of a stream, they return the messages, the time of the first one and the
-/// processor time; and the messages, the time of the last one and the processor time.
+/// Starts the two processes of a program, which return the same numbers as the processes of the suites rtt and throughput.
 pub type OwnProgram = Rc<dyn Fn(&Run) -> Result<Pair>>;
 
 /// A program that is started with what its adapter has.
@@ -33,19 +30,16 @@ pub fn own_program<T: 'static>(
     Rc::new(move |run| start(&shared, run))
 }
 
-/// The conditions of a run.
 pub struct Run<'a> {
     pub size: usize,
     /// The most round trips; None for a stream.
     pub round_trips: Option<usize>,
     pub duration: Duration,
-    /// The time limit for both processes to be set up.
     pub timeout: Duration,
-    /// Moves a process to its processor.
     pub enter: &'a dyn Fn(Side) -> Result<()>,
 }
 
-/// Of one of the two processes.
+/// What one of the two processes does: the requester and the source begin.
 #[derive(Clone, Copy)]
 pub enum Role {
     Requester,
@@ -136,7 +130,6 @@ impl Loop<'_> {
         Ok(vec![now - cpu.unwrap_or(now)])
     }
 
-    /// `put` sends a message of a stream.
     pub fn send(self, mut put: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {
         (self.run.enter)(Side::First)?;
         let per_clock_read = (BYTES_PER_CLOCK_READ / self.run.size).clamp(1, 256) as u64;
@@ -169,7 +162,7 @@ impl Loop<'_> {
         }
         let (end, used) = (clock::now_ns(), clock::cpu_ns() - cpu);
         self.progress.set(FINISHED, 1);
-        Ok(vec![messages, end, used])
+        Ok(vec![messages * self.run.size as u64, end, used])
     }
 
     fn is_last(&self, messages: u64) -> bool {

@@ -10,9 +10,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::Mode;
 use nix::unistd::{mkfifo, pipe2};
 
-use super::mechanism::failure;
 use super::stream::Ends;
-use super::temp_paths::{Directory, MEMORY};
+use super::temp_paths::{MEMORY, private_directory};
 use super::{Batching, Link, Mechanism, stream};
 
 /// Instead of 64 KiB: the largest for a process without privileges.
@@ -27,25 +26,14 @@ pub fn mechanism() -> Mechanism {
     }
 }
 
-pub fn large() -> Mechanism {
-    Mechanism {
-        label: "pipe-large (1 MiB)".into(),
-        unsupported_reason: Box::new(|_| failure(large_pipe())),
-        ..stream::mechanism("pipe-large", large_pipe)
-    }
+pub fn variants() -> [Mechanism; 3] {
+    let large = stream::mechanism("pipe-large", || large_pipe(LARGE));
+    let named = || named_pipe().context("cannot create and open a FIFO");
+    let nonblocking = stream::nonblocking("pipe-nonblock", pipe);
+    let large = large.labelled("pipe-large (1 MiB)");
+    [large, nonblocking, stream::mechanism("fifo", named)]
 }
 
-pub fn nonblocking() -> Mechanism {
-    stream::nonblocking("pipe-nonblock", pipe)
-}
-
-pub fn fifo() -> Mechanism {
-    stream::mechanism("fifo", || {
-        named_pipe().context("cannot create and open a FIFO")
-    })
-}
-
-/// Links that share one pipe.
 fn shared_links(users: usize) -> Result<Vec<Link>> {
     let (receiver, sender) = pipe()?;
     let link = |_| Ok(stream::link((receiver.try_clone()?, sender.try_clone()?)));
@@ -56,20 +44,19 @@ pub fn pipe() -> Result<Ends> {
     pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")
 }
 
-fn large_pipe() -> Result<Ends> {
+pub fn large_pipe(bytes: usize) -> Result<Ends> {
     let ends = pipe()?;
-    let resize = FcntlArg::F_SETPIPE_SZ(LARGE.try_into()?);
+    let resize = FcntlArg::F_SETPIPE_SZ(bytes.try_into()?);
     fcntl(&ends.1, resize).with_context(|| {
-        format!("cannot set the size of a pipe to {LARGE} bytes; raise the limit with sysctl fs.pipe-max-size={LARGE}, see also fs.pipe-user-pages-soft")
+        format!("cannot set the size of a pipe to {bytes} bytes; raise the limit with sysctl fs.pipe-max-size={bytes}, see also fs.pipe-user-pages-soft")
     })?;
     Ok(ends)
 }
 
-/// The name, which is only needed for open(), is removed at once. It is in a directory of this user, so that no other user can
-/// open the FIFO.
+/// The name is removed at once. It is in a directory of this user, so that no other user can open the FIFO.
 fn named_pipe() -> Result<Ends> {
-    let directory = Directory::new(Path::new(MEMORY))?;
-    let path = directory.0.join("fifo");
+    let directory = private_directory(Path::new(MEMORY))?;
+    let path = directory.path().join("fifo");
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
     // A blocking open would wait for the other end, which only this process can open.
     let mut options = File::options();

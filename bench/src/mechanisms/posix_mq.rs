@@ -29,29 +29,22 @@ const CAPACITY: usize = 1 << 20;
 const MOST_MESSAGES: usize = 65_536;
 const FEWEST_MESSAGES: usize = 10;
 
-pub fn mechanism() -> Mechanism {
-    of_queues("posix-mq", |size| {
-        // A privileged process could exceed it.
-        let most = limit(MAX_BYTES)?;
-        ensure!(
-            size <= most,
-            "its messages are limited to {most} bytes; raise the limit with sysctl {MAX_BYTES}={size}"
-        );
-        Queue::new(size, limit(MAX_MESSAGES)?)
-    })
+pub fn mechanisms() -> [Mechanism; 2] {
+    let deep = of_queues("posix-mq-deep", deep_queue).labelled("posix-mq-deep (1 MiB)");
+    [of_queues("posix-mq", default_queue), deep]
 }
 
-pub fn deep() -> Mechanism {
-    Mechanism {
-        label: "posix-mq-deep (1 MiB)".into(),
-        ..of_queues("posix-mq-deep", deep_queue)
-    }
+fn default_queue(size: usize) -> Result<Queue> {
+    // A privileged process could exceed it.
+    let most = limit(MAX_BYTES)?;
+    ensure!(
+        size <= most,
+        "its messages are limited to {most} bytes; raise the limit with sysctl {MAX_BYTES}={size}"
+    );
+    Queue::new(size, limit(MAX_MESSAGES)?)
 }
 
-fn of_queues(
-    name: &'static str,
-    queue: impl Fn(usize) -> Result<Queue> + Copy + 'static,
-) -> Mechanism {
+fn of_queues(name: &'static str, queue: fn(usize) -> Result<Queue>) -> Mechanism {
     Mechanism {
         unsupported_reason: Box::new(move |task| failure(queue(task.size))),
         ..Mechanism::new(name, Waiting::Sleep, move |size| {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All mechanisms, in the order of the tables.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
+
+use anyhow::bail;
 
 use super::sluice_ring::Variant;
 // All files, so that a mechanism is registered with one line below.
@@ -10,7 +13,6 @@ use crate::harness::rounds::Skipped;
 use crate::harness::waiting::Waiting;
 use sluice_testkit::cgroup::Tree;
 
-/// The available mechanisms, and those that are not available here.
 #[derive(Default)]
 pub struct Registry {
     pub available: Vec<Rc<Mechanism>>,
@@ -26,41 +28,31 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
     // With the adaptive spinning of the module, and with spinning turned off.
     let sluice_pipe = |waiting| Ok(sluice_pipe::mechanism(tree("sluice-pipe")?, waiting));
     let device_ring = |variant| Ok(sluice_ring::mechanism(tree(sluice_ring::NAME)?, variant));
-    vec![
-        Ok(pipe::mechanism()),
-        myipc::mechanism(),
-        sluice_pipe(Waiting::Sleep),
-        sluice_pipe(Waiting::Spin),
-        device_ring(Variant::Default),
-        device_ring(Variant::NeverSpins),
-        device_ring(Variant::AlwaysSpins),
-        Ok(sluice_ring::over_memfd(Variant::Default)),
-        Ok(sluice_ring::over_memfd(Variant::NeverSpins)),
-        Ok(sluice_ring::over_memfd(Variant::AlwaysSpins)),
-        Ok(pipe::large()),
-        Ok(pipe::nonblocking()),
-        Ok(pipe::fifo()),
-        Ok(unix_socket::streaming()),
-        Ok(unix_socket::with_large_buffer()),
-        Ok(unix_socket::nonblocking()),
-        Ok(unix_socket::seqpacket()),
-        Ok(unix_socket::dgram()),
-        Ok(tcp::mechanism()),
-        Ok(tcp::coalescing()),
-        Ok(posix_mq::mechanism()),
-        Ok(posix_mq::deep()),
-        Ok(mmap::mechanism()),
-        Ok(shared_ring::eventfd_shm()),
-        Ok(shared_ring::futex_shm()),
-        Ok(shm_sem::mechanism()),
-        Ok(shared_ring::shm_spin()),
-        Ok(zeromq::mechanism()),
-        Ok(cacheline_pingpong::mechanism(false)),
-    ]
+    let variants = [Variant::Default, Variant::NeverSpins, Variant::AlwaysSpins];
+    let mut all = vec![Ok(pipe::mechanism()), myipc::mechanism()];
+    all.extend([Waiting::Sleep, Waiting::Spin].map(sluice_pipe));
+    all.extend(variants.map(device_ring));
+    all.extend(variants.map(sluice_ring::over_memfd).map(Ok));
+    all.extend(pipe::variants().map(Ok));
+    all.extend(unix_socket::mechanisms().map(Ok));
+    all.extend(tcp::mechanisms().map(Ok));
+    all.extend(posix_mq::mechanisms().map(Ok));
+    let [eventfd, futex, spin] = shared_ring::mechanisms();
+    all.extend(
+        [
+            mmap::mechanism(),
+            eventfd,
+            futex,
+            shm_sem::mechanism(),
+            spin,
+        ]
+        .map(Ok),
+    );
+    all.extend([zeromq::mechanism(), cacheline_pingpong::mechanism(false)].map(Ok));
+    all
 }
 
-/// Third-party ring libraries, each spinning and in its ways of sleeping, or the reason why one is not available. Each has
-/// dependencies that are not always available, so they are measured only on request.
+/// Third-party ring libraries. Their dependencies are not always available, so they are measured only on request.
 fn third_party() -> Vec<Result<Mechanism, Skipped>> {
     let mut all = Vec::new();
     #[cfg(feature = "iceoryx2")]
@@ -87,8 +79,7 @@ impl Registry {
         Self::default().with(mechanisms(cgroups))
     }
 
-    /// Adds third-party ring libraries, and Sluice's ring in unsealed memory, as in those libraries. The lower bound is
-    /// measured for both kinds of memory.
+    /// Adds third-party ring libraries, Sluice's ring in unsealed memory, as in those libraries, and the lower bound of sealed memory.
     pub fn with_third_party(mut self) -> Self {
         let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring::MEMFD;
         let last = self.available.iter().rposition(is_ring);
@@ -120,11 +111,13 @@ impl Registry {
         self
     }
 
-    /// Keeps the mechanisms with these names, and the first one, the reference. Fails with the first unknown name.
-    pub fn choose(mut self, names: &[String], of_suites: &[&str]) -> Result<Self, String> {
-        let known = [&self.names(), of_suites].concat();
-        if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(unknown.clone());
+    /// Keeps the mechanisms with these names, and the first one, the reference.
+    pub fn choose(mut self, names: &[String], of_suites: &[&str]) -> anyhow::Result<Self> {
+        // Some mechanisms of single suites have the name of one of the registry.
+        let known = BTreeSet::from_iter([&self.names(), of_suites].concat());
+        if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
+            let known = Vec::from_iter(known).join(", ");
+            bail!("there is no mechanism '{unknown}'; choose from {known}");
         }
         let wanted = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
         let mut first = true;
@@ -134,6 +127,7 @@ impl Registry {
         Ok(self)
     }
 
+    /// Of variants of a mechanism that follow each other, once.
     pub fn names(&self) -> Vec<&'static str> {
         let available = self.available.iter().map(|one| one.name);
         let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);
@@ -147,27 +141,21 @@ impl Registry {
 mod tests {
     use super::*;
 
-    fn choose(registry: Registry, names: &[&str]) -> Result<Vec<&'static str>, String> {
-        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        let chosen = registry.choose(&names, &["of-a-suite"]);
-        chosen.map(|registry| registry.names())
-    }
-
     #[test]
     fn the_first_one_is_the_reference_and_is_always_selected() {
         let skip = Skipped::unavailable("sluice-pipe", "not in unit tests");
-        let registry = || Registry::new(&Err(skip.clone()));
-        for (chosen, expected) in [
-            ("cacheline", &["pipe", "cacheline"][..]),
-            ("sluice-pipe", &["pipe", "sluice-pipe"]),
-            ("of-a-suite", &["pipe"]),
+        let references = ["of-a-suite", "shm-spin", "fifo"];
+        for (references, name, expected) in [
+            (&[][..], "cacheline", Some(&["pipe", "cacheline"][..])),
+            (&[], "sluice-pipe", Some(&["pipe", "sluice-pipe"])),
+            (&[], "of-a-suite", Some(&["pipe"])),
+            (&[], "unknown", None),
+            (&references, "pipe", Some(&["shm-spin", "pipe"])),
         ] {
-            assert_eq!(choose(registry(), &[chosen]).unwrap(), expected);
+            let registry = Registry::new(&Err(skip.clone())).refer_to(references);
+            let chosen = registry.choose(&[name.into()], &["of-a-suite"]);
+            let names = chosen.ok().map(|chosen| chosen.names());
+            assert_eq!(names.as_deref(), expected);
         }
-        assert_eq!(choose(registry(), &["unknown"]), Err("unknown".to_string()));
-        let other = registry().refer_to(&["of-a-suite", "shm-spin", "fifo"]);
-        assert_eq!(other.names().len(), registry().names().len());
-        let chosen = choose(other, &["pipe"]).unwrap();
-        assert_eq!(chosen, ["shm-spin", "pipe"]);
     }
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of messages in shared memory for one sender and one receiver. Each side publishes its count in its own cache line,
-//! and loads the count of the peer only when the cached one shows no space or no message.
-//!
-//! Its mechanisms differ in how the sides wait. They spin all the time, the latency of user space without regard to
-//! processor time; or they sleep on an empty or full ring, on a futex(2) or an eventfd(2), and wake only a peer that has
-//! announced that it may sleep, as in virtio, and otherwise make no system call.
+//! A ring of messages in shared memory for one sender and one receiver. Each side publishes its count in its own cache line, and loads the
+//! count of the peer only when the cached one shows no space or no message. The sides spin, the latency of user space without regard to
+//! processor time; or they sleep on an empty or full ring, on a futex(2) or an eventfd(2), and wake only a peer that has announced that
+//! it may sleep, as in virtio.
 
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
@@ -13,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use rustix::{io, thread::futex};
 use sluice_testkit::shared_memory::SharedMemory;
 
 use super::link::ensure_fits;
@@ -41,22 +40,18 @@ fn mechanism<W: Wait + 'static>(
     }
 }
 
-pub fn shm_spin() -> Mechanism {
-    mechanism("shm-spin", Waiting::Spin, || Ok(Spin))
-}
-
-pub fn futex_shm() -> Mechanism {
-    mechanism("futex-shm", Waiting::Sleep, || Ok(Futex))
-}
-
-pub fn eventfd_shm() -> Mechanism {
-    mechanism("eventfd-shm", Waiting::Sleep, || {
+pub fn mechanisms() -> [Mechanism; 3] {
+    let eventfd = || {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC);
         event.map(Event).context("cannot create an eventfd")
-    })
+    };
+    [
+        mechanism("eventfd-shm", Waiting::Sleep, eventfd),
+        mechanism("futex-shm", Waiting::Sleep, || Ok(Futex)),
+        mechanism("shm-spin", Waiting::Spin, || Ok(Spin)),
+    ]
 }
 
-/// How a process waits for its peer.
 trait Wait {
     /// False if it spins instead, and the functions below are not called.
     const SLEEPS: bool = true;
@@ -66,7 +61,6 @@ trait Wait {
         Ok(())
     }
 
-    /// Wakes the process that found the word WAITING.
     fn wake(&self, _waiting: &AtomicU32) -> Result<()> {
         Ok(())
     }
@@ -82,23 +76,15 @@ struct Futex;
 
 impl Wait for Futex {
     fn sleep(&self, waiting: &AtomicU32) -> Result<()> {
-        let forever = std::ptr::null::<libc::timespec>();
-        // SAFETY: the kernel reads the word, which outlives the call, and there is no timeout.
-        let returned =
-            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAIT, WAITING, forever) };
-        match Errno::result(returned) {
-            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+        match futex::wait(waiting, futex::Flags::empty(), WAITING, None) {
+            Ok(()) | Err(io::Errno::AGAIN | io::Errno::INTR) => Ok(()),
             Err(error) => Err(error).context("cannot sleep on a futex"),
         }
     }
 
     fn wake(&self, waiting: &AtomicU32) -> Result<()> {
-        let max_woken = 1;
-        // SAFETY: the kernel uses only the address of the word.
-        let returned =
-            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAKE, max_woken) };
-        Errno::result(returned).context("cannot wake a futex")?;
-        Ok(())
+        let woken = futex::wake(waiting, futex::Flags::empty(), 1);
+        woken.map(drop).context("cannot wake a futex")
     }
 }
 
@@ -131,14 +117,12 @@ struct Position {
     waiting: AtomicU32,
 }
 
-/// This side has ended.
 const ENDED: u32 = 1 << 31;
 const COUNT: u32 = ENDED - 1;
 
-/// No wake-up is lost: the waiter sets the word and then loads the count, while the publisher stores the count and then
-/// loads the word. All four accesses are SeqCst, so at least one of the two sees the store of the other. The process
-/// that clears the word also wakes, and the sleep is on that word rather than on the count: the wake-up may belong to a
-/// count that the waiter has already seen.
+/// No wake-up is lost: the waiter sets the word and then loads the count, while the publisher stores the count and then loads the
+/// word. All four accesses are SeqCst, so at least one of the two sees the store of the other. The process that clears the word also
+/// wakes, and the sleep is on that word: the wake-up may belong to a count that the waiter has already seen.
 impl Position {
     /// Returns when the count differs from `seen`, or earlier.
     fn wait<W: Wait>(&self, how: &W, seen: u32) -> Result<()> {
@@ -155,8 +139,7 @@ impl Position {
         slept
     }
 
-    /// Sets the count, and wakes a waiting peer if `enough` returns true. Earlier stores are visible to a process that
-    /// loads the new count with Acquire.
+    /// Sets the count, and wakes a waiting peer if `enough` returns true. Pairs with the Acquire of a peer that loads the count.
     fn publish<W: Wait>(&self, how: &W, count: u32, enough: impl FnOnce() -> bool) -> Result<()> {
         if !W::SLEEPS {
             self.count.store(count, Ordering::Release);
@@ -179,13 +162,11 @@ fn stride(size: usize) -> usize {
     (size_of::<Length>() + size).next_multiple_of(align_of::<u64>())
 }
 
-/// The number of slots for messages of this size.
 fn slots(size: usize) -> usize {
     let fit = CAPACITY / stride(size);
     fit.next_power_of_two().max(MIN_SLOTS)
 }
 
-/// The numbers of the two sides.
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
@@ -194,7 +175,6 @@ struct Ring<W> {
     memory: SharedMemory,
     size: usize,
     slots: u32,
-    /// How the peer of each side waits.
     waits: [W; 2],
 }
 
@@ -266,8 +246,7 @@ impl<W: Wait, const SIDE: usize> End<W, SIDE> {
         Ok(())
     }
 
-    /// The sender is woken only once the ring is half empty, so that two processes on one processor switch twice per
-    /// ring and not per message.
+    /// The sender is woken only once the ring is half empty, so that two processes on one processor switch twice per ring.
     fn publish(&self, count: u32) -> Result<()> {
         let half_empty = || {
             // A waiting sender has stored its count before it announced that it waits.
@@ -287,18 +266,14 @@ impl<W: Wait, const SIDE: usize> End<W, SIDE> {
 
 impl<W: Wait> Sender for End<W, SENDER> {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let (len, most) = (message.len(), self.ring.size);
-        ensure!(
-            len <= most,
-            "this ring carries messages of up to {most} bytes, not {len}"
-        );
+        let len = message.len();
+        ensure_fits(len, self.ring.size)?;
         while distance(self.peer, self.own) == self.ring.slots {
             ensure!(!self.peer_has_ended(), "the receiver has ended");
             self.look()?;
         }
         let slot = self.ring.slot(self.own);
-        // SAFETY: the slot has space for a length and for the bytes whose number was checked above, and is aligned for
-        // the length; the receiver does not access it before the count is published.
+        // SAFETY: the slot has space for a length and as many bytes, and is aligned; the receiver does not access it before the count.
         unsafe {
             slot.cast::<Length>().write(len as Length);
             slot.add(size_of::<Length>())

@@ -56,11 +56,9 @@ struct Header {
     tail: AtomicUsize,
 }
 
-/// In its own cache lines.
 #[repr(C, align(128))]
 struct Semaphore(UnsafeCell<libc::sem_t>);
 
-/// Where the length of a message is.
 fn length_at(size: usize) -> usize {
     size.next_multiple_of(align_of::<i32>())
 }
@@ -129,11 +127,8 @@ impl Buffer {
 
 impl Sender for Buffer {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let (len, most) = (message.len(), self.size);
-        ensure!(
-            len <= most,
-            "this ring carries messages of up to {most} bytes, not {len}"
-        );
+        let len = message.len();
+        ensure_fits(len, self.size)?;
         let header = self.header();
         header.empty.wait()?;
         header.mutex.wait()?;
@@ -141,7 +136,9 @@ impl Sender for Buffer {
         // SAFETY: the slot has space for a message of this size and its length, and this process holds the mutex.
         unsafe {
             slot.copy_from_nonoverlapping(message.as_ptr(), len);
-            slot.add(length_at(most)).cast::<i32>().write(len as i32);
+            slot.add(length_at(self.size))
+                .cast::<i32>()
+                .write(len as i32);
         }
         header.mutex.post()?;
         header.full.post()

@@ -32,7 +32,6 @@ pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
     }
 }
 
-/// A link over the pipe of this cgroup.
 fn link(cgroup: Cgroup, waiting: Waiting) -> Link {
     Link::new(
         cgroup,

@@ -22,7 +22,6 @@ const CHANNEL: &str = "bench";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// With the default options.
     Default,
     NeverSpins,
     AlwaysSpins,

@@ -5,28 +5,28 @@ use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::mechanism::failure;
 use super::{Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
 
 /// A receiving and a sending end.
 pub type Ends = (OwnedFd, OwnedFd);
 
-/// A mechanism whose links have these ends.
-pub fn mechanism(name: &'static str, ends: impl Fn() -> Result<Ends> + 'static) -> Mechanism {
+/// A mechanism whose links have these ends, if they can be created here.
+pub fn mechanism(name: &'static str, ends: fn() -> Result<Ends>) -> Mechanism {
     Mechanism {
         is_file: true,
+        unsupported_reason: Box::new(move |_| failure(ends())),
         ..Mechanism::new(name, Waiting::Sleep, move |_| Ok(link(ends()?)))
     }
 }
 
-/// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up. Beside the mechanisms that
-/// spin in shared memory.
-pub fn nonblocking(name: &'static str, ends: impl Fn() -> Result<Ends> + 'static) -> Mechanism {
+/// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up.
+pub fn nonblocking(name: &'static str, ends: fn() -> Result<Ends>) -> Mechanism {
     Mechanism {
         never_sleeps: true,
         ..Mechanism::new(name, Waiting::Spin, move |_| {
@@ -39,19 +39,6 @@ pub fn nonblocking(name: &'static str, ends: impl Fn() -> Result<Ends> + 'static
     }
 }
 
-/// No IPC: the sender writes `output` while the receiver reads another, existing file. This is the time that two programs take
-/// themselves, the lower bound of a workload with any mechanism. `output` is truncated for each sender. No side ever waits; the
-/// results are compared with sleeping mechanisms.
-pub fn no_ipc(input: PathBuf, output: PathBuf) -> Mechanism {
-    mechanism("no-pipe", move || {
-        let receiver = File::open(&input);
-        let receiver = receiver.with_context(|| format!("cannot open {}", input.display()))?;
-        let sender = File::create(&output);
-        let sender = sender.with_context(|| format!("cannot open {}", output.display()))?;
-        Ok((receiver.into(), sender.into()))
-    })
-}
-
 pub fn link(ends: Ends) -> Link {
     Link::new(
         ends,
@@ -60,7 +47,6 @@ pub fn link(ends: Ends) -> Link {
     )
 }
 
-/// Repeats the call until it does not have to wait.
 fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -82,8 +68,8 @@ impl Sender for StreamSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let mut sent = 0;
         while sent < message.len() {
-            let written =
-                retry(|| self.0.write(&message[sent..])).context("cannot write a message")?;
+            let written = retry(|| self.0.write(&message[sent..]));
+            let written = written.context("cannot write a message")?;
             ensure!(written > 0, "nothing of a message was written");
             sent += written;
         }

@@ -20,13 +20,11 @@ use crate::harness::waiting::Waiting;
 
 /// In bytes, as the default of Sluice's ring.
 const CAPACITY: usize = 4 << 20;
-/// Streams of long messages are faster with one or the other, depending on the caches. Where processors share one, the 16 MiB of
-/// the library's own benchmark are no faster than this.
+/// Streams of long messages are faster with one or the other, depending on the caches. 16 MiB are no faster than this.
 const LARGE_CAPACITY: usize = 8 << 20;
 const LONG: usize = 1 << 10;
 /// The receiver releases space after this number of messages, so a ring must hold more.
 const RELEASE_BATCH: usize = 32;
-/// The header of each message.
 const HEADER: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -38,7 +36,6 @@ struct Mode {
     capacity: usize,
 }
 
-/// The receiver never sleeps.
 const FOREVER: u32 = u32::MAX;
 
 #[rustfmt::skip]
@@ -216,7 +213,6 @@ impl Receiver for Receiving {
     }
 }
 
-/// The capacity of the library's own benchmark.
 const OWN_CAPACITY: usize = 1 << 24;
 
 /// As the library's own benchmark, bench_ipc: rings of 16 MiB, requests by send(), replies written from ring to ring, and

@@ -13,23 +13,16 @@ use super::{Mechanism, Workload, stream};
 
 const ADVICE: &str = "enable the loopback interface with 'ip link set lo up'";
 
-pub fn mechanism() -> Mechanism {
-    Mechanism {
-        unsupported_reason: Box::new(|_| failure(connect(true))),
-        ..stream::mechanism("tcp", || connect(true))
-    }
-}
-
-/// Without TCP_NODELAY.
-pub fn coalescing() -> Mechanism {
-    Mechanism {
+pub fn mechanisms() -> [Mechanism; 2] {
+    let coalescing = Mechanism {
         label: "tcp (coalescing)".into(),
         unsupported_reason: Box::new(|task| match task.workload {
             Workload::Stream => failure(connect(false)),
             _ => Some("only a stream gains if messages wait for others".into()),
         }),
         ..stream::mechanism("tcp-coalescing", || connect(false))
-    }
+    };
+    [stream::mechanism("tcp", || connect(true)), coalescing]
 }
 
 fn connect(nodelay: bool) -> Result<Ends> {

@@ -2,21 +2,18 @@
 //! Directories and files for mechanisms that need one.
 
 use std::cell::{Cell, OnceCell};
-use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use nix::unistd::mkdtemp;
+use tempfile::{Builder, TempDir};
 
-/// The directory for files in memory.
 pub const MEMORY: &str = "/dev/shm";
 
 /// A file of zeros in memory, without a name, so that nothing is left behind.
 pub fn memory_file(len: usize) -> Result<File> {
-    let mut options = File::options();
-    options.read(true).write(true).mode(0o600);
-    let file = options.custom_flags(libc::O_TMPFILE).open(MEMORY);
+    let file = tempfile::tempfile_in(MEMORY);
     let file = file.with_context(|| format!("cannot create a file in {MEMORY}"))?;
     file.set_len(len as u64)
         .with_context(|| format!("cannot enlarge a file to {len} bytes"))?;
@@ -26,7 +23,7 @@ pub fn memory_file(len: usize) -> Result<File> {
 /// Paths in a private directory, which is created at first use.
 pub struct TempPaths {
     parent: PathBuf,
-    directory: OnceCell<Directory>,
+    directory: OnceCell<TempDir>,
     count: Cell<usize>,
 }
 
@@ -39,7 +36,6 @@ impl TempPaths {
         }
     }
 
-    /// Returns an unused path.
     pub fn next_path(&self) -> Result<PathBuf> {
         let number = self.count.replace(self.count.get() + 1);
         Ok(self.directory()?.join(number.to_string()))
@@ -47,30 +43,17 @@ impl TempPaths {
 
     pub fn directory(&self) -> Result<&Path> {
         if let Some(directory) = self.directory.get() {
-            return Ok(&directory.0);
+            return Ok(directory.path());
         }
-        let directory = Directory::new(&self.parent)?;
-        Ok(&self.directory.get_or_init(|| directory).0)
+        let directory = private_directory(&self.parent)?;
+        Ok(self.directory.get_or_init(|| directory).path())
     }
 }
 
 /// A directory of this user, removed with its contents when dropped.
-pub struct Directory(pub PathBuf);
-
-impl Directory {
-    pub fn new(parent: &Path) -> Result<Self> {
-        let template = parent.join("sluice-bench-XXXXXX");
-        let path = mkdtemp(&template)
-            .with_context(|| format!("cannot create a directory like {}", template.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            let path = self.0.display();
-            eprintln!("cannot remove {path}: {error}; remove it manually");
-        }
-    }
+pub fn private_directory(parent: &Path) -> Result<TempDir> {
+    let mut builder = Builder::new();
+    let builder = builder.permissions(Permissions::from_mode(0o700));
+    let directory = builder.prefix("sluice-bench-").tempdir_in(parent);
+    directory.with_context(|| format!("cannot create a directory in {}", parent.display()))
 }

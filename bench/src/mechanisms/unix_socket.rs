@@ -3,7 +3,7 @@
 //! Seqpacket and dgram preserve message boundaries: a message is sent atomically, so the send buffer of the socket limits its
 //! size. The receiver of a datagram cannot detect a closed peer.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::socket::{
@@ -22,29 +22,16 @@ const LARGE: usize = 1 << 20;
 /// Bytes of the buffer that the kernel reserves.
 const RESERVED: usize = 32;
 
-pub fn streaming() -> Mechanism {
-    stream::mechanism("unix-stream", || pair(SockType::Stream))
-}
-
-/// Beyond net.core.wmem_max, which only root may exceed.
-pub fn with_large_buffer() -> Mechanism {
-    Mechanism {
-        label: "unix-stream-large (2 MiB)".into(),
-        unsupported_reason: Box::new(|_| failure(large_pair())),
-        ..stream::mechanism("unix-stream-large", large_pair)
-    }
-}
-
-pub fn nonblocking() -> Mechanism {
-    stream::nonblocking("unix-nonblock", || pair(SockType::Stream))
-}
-
-pub fn seqpacket() -> Mechanism {
-    packets("unix-seqpacket", SockType::SeqPacket)
-}
-
-pub fn dgram() -> Mechanism {
-    packets("unix-dgram", SockType::Datagram)
+pub fn mechanisms() -> [Mechanism; 5] {
+    let large = || large_pair(SockType::Stream, LARGE);
+    let large = stream::mechanism("unix-stream-large", large);
+    [
+        stream::mechanism("unix-stream", || pair(SockType::Stream)),
+        large.labelled("unix-stream-large (2 MiB)"),
+        stream::nonblocking("unix-nonblock", || pair(SockType::Stream)),
+        packets("unix-seqpacket", SockType::SeqPacket),
+        packets("unix-dgram", SockType::Datagram),
+    ]
 }
 
 fn pair(kind: SockType) -> Result<Ends> {
@@ -52,17 +39,12 @@ fn pair(kind: SockType) -> Result<Ends> {
         .context("cannot create a socket pair")
 }
 
-/// Only the buffer of the sender counts.
-fn large_pair() -> Result<Ends> {
-    let (receiver, sender) = pair(SockType::Stream)?;
-    enlarge_send_buffer(&sender, LARGE)?;
+/// Only the buffer of the sender counts. It may exceed net.core.wmem_max, which only root may.
+pub fn large_pair(kind: SockType, bytes: usize) -> Result<Ends> {
+    let (receiver, sender) = pair(kind)?;
+    setsockopt(&sender, sockopt::SndBufForce, &bytes)
+        .context("cannot enlarge the send buffer of a socket; run as root")?;
     Ok((receiver, sender))
-}
-
-/// Also beyond net.core.wmem_max.
-pub fn enlarge_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<()> {
-    setsockopt(socket, sockopt::SndBufForce, &bytes)
-        .context("cannot enlarge the send buffer of a socket; run as root")
 }
 
 fn packets(name: &'static str, kind: SockType) -> Mechanism {

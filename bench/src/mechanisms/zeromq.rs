@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process, and
-//! otherwise the defaults of the library, as in its own throughput benchmark. (PAIR is meant for threads, and REQ and
-//! REP, which its latency benchmark uses, add an envelope and cannot stream.) The scheduler places the I/O threads, as
-//! in programs that do not pin them; only the threads that send and receive have their processor.
-//!
-//! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
-//! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
+//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process, and otherwise the defaults of
+//! the library, as in its own throughput benchmark. (PAIR is meant for threads; REQ and REP add an envelope and cannot stream.) The
+//! scheduler places the I/O threads, as in programs that do not pin them. A receiver at its high-water mark drops unread messages when
+//! the connection of the sender closes, so the sender stays until the receiver closes a pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -44,11 +41,7 @@ pub fn mechanism() -> Mechanism {
                 |(endpoint, (receiver_closed, _))| {
                     let socket = Socket::new(Kind::Push)?.connect(&endpoint)?;
                     socket.send(HELLO)?;
-                    let receiver_closed = receiver_closed.into();
-                    Ok(Pushing {
-                        socket,
-                        receiver_closed,
-                    })
+                    Ok(Pushing(socket, receiver_closed.into()))
                 },
                 |(endpoint, (_, alive))| pulling(endpoint, alive),
             ))
@@ -56,32 +49,28 @@ pub fn mechanism() -> Mechanism {
     }
 }
 
-fn endpoint(paths: &TempPaths) -> Result<String> {
+pub fn endpoint(paths: &TempPaths) -> Result<String> {
     Ok(format!("ipc://{}", paths.next_path()?.display()))
 }
 
 /// The first message. It shows that the connection is established, so that this is not measured.
 const HELLO: &[u8] = b"!";
-/// The end of the stream.
 const END: &[u8] = b"";
 
-struct Pushing {
-    socket: Socket,
-    /// Reaches end of file when the receiver no longer needs the sender.
-    receiver_closed: File,
-}
+/// The file reaches its end when the receiver no longer needs the sender.
+struct Pushing(Socket, File);
 
 impl Sender for Pushing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.socket.send(message)
+        self.0.send(message)
     }
 }
 
 impl Drop for Pushing {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        if self.socket.send(END).is_ok() {
-            let _ = self.receiver_closed.read(&mut [0]);
+        if self.0.send(END).is_ok() {
+            let _ = self.1.read(&mut [0]);
         }
     }
 }
@@ -103,8 +92,7 @@ fn pulling(endpoint: String, alive: OwnedFd) -> Result<impl Receiver> {
     })
 }
 
-/// As the first programs of the library's guide: a REQ and a REP socket for round trips, which its latency benchmark uses as
-/// well; and a PUSH and a PULL socket for streams, as in its throughput benchmark.
+/// As the first programs of the library's guide: REQ and REP sockets for round trips, and PUSH and PULL sockets for streams.
 fn sockets_of_guide(paths: &Rc<TempPaths>, run: &Run) -> Result<Pair> {
     run.start(endpoint(paths)?, |endpoint, role, process| {
         let mut message = vec![0xab; run.size];
@@ -137,10 +125,7 @@ fn sockets_of_guide(paths: &Rc<TempPaths>, run: &Run) -> Result<Pair> {
 }
 
 fn receive(socket: &Socket, message: &mut [u8]) -> Result<()> {
-    let (received, expected) = (socket.receive(message)?, message.len());
-    ensure!(
-        received == expected,
-        "a message has {received} bytes instead of {expected}"
-    );
+    let (len, size) = (socket.receive(message)?, message.len());
+    ensure!(len == size, "a message has {len} bytes instead of {size}");
     Ok(())
 }

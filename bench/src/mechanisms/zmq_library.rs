@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of libzmq that are used.
+//! The functions of libzmq that are used. It is loaded at run time: building does not need it, and without it only its results are
+//! missing.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::rc::{Rc, Weak};
+use std::ptr::null_mut;
 use std::sync::LazyLock;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context, Result, anyhow};
+use libloading::Library;
 use nix::errno::Errno;
 
-use super::library::library;
 use super::link::ensure_fits;
 
-const RECONNECT_MS: c_int = 1;
-/// How long closing waits until all messages are sent, where all must be delivered.
-const DELIVERY_MS: c_int = 10_000;
-/// The flag of a call that does not wait.
 const DONTWAIT: c_int = 1;
-
 // Socket options, with the numbers of the library.
 const SUBSCRIBE: c_int = 6;
-/// How long closing waits for unsent messages, in milliseconds.
-const LINGER: c_int = 17;
 /// The interval between attempts to connect, in milliseconds.
 const RECONNECT_INTERVAL: c_int = 18;
 /// Every subscription is received, also one that another receiver has, too.
@@ -40,11 +34,30 @@ pub enum Kind {
     XPub = 9,
 }
 
-// The types of zmq.h since 4.0.
-library! {
-    Zmq, "libzmq.so.5", "zmq_";
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
+        pub struct Zmq {
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// The functions are part of it.
+            _library: Library,
+        }
+
+        impl Zmq {
+            fn load() -> Result<Self> {
+                // SAFETY: loading runs only the initializers of the library, which have no requirements.
+                let library = unsafe { Library::new("libzmq.so.5") }?;
+                Ok(Self {
+                    // SAFETY: the types are the types of zmq.h since 4.0.
+                    $($name: *unsafe { library.get(concat!("zmq_", stringify!($name)).as_bytes()) }?,)*
+                    _library: library,
+                })
+            }
+        }
+    };
+}
+
+functions! {
     ctx_new() -> *mut c_void;
-    ctx_term(*mut c_void) -> c_int;
     socket(*mut c_void, c_int) -> *mut c_void;
     close(*mut c_void) -> c_int;
     setsockopt(*mut c_void, c_int, *const c_void, usize) -> c_int;
@@ -52,63 +65,42 @@ library! {
     connect(*mut c_void, *const c_char) -> c_int;
     send(*mut c_void, *const c_void, usize, c_int) -> c_int;
     recv(*mut c_void, *mut c_void, usize, c_int) -> c_int;
-    version(*mut c_int, *mut c_int, *mut c_int);
+    version(*mut c_int, *mut c_int, *mut c_int) -> ();
 }
 
-/// Binds or connects a socket.
 type Open = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
 
-/// The library, or the reason why it cannot be loaded.
 pub fn zmq() -> Result<&'static Zmq> {
     static ZMQ: LazyLock<Result<Zmq>> = LazyLock::new(Zmq::load);
     let loaded = ZMQ.as_ref();
     loaded.map_err(|error| anyhow!("{error:#}; install libzmq5"))
 }
 
-/// Repeats the call after EINTR.
-fn retry(mut call: impl FnMut() -> c_int) -> Result<usize> {
+fn retry(mut call: impl FnMut() -> c_int) -> Result<usize, Errno> {
     loop {
         match Errno::result(call()) {
-            Ok(value) => return Ok(value.try_into()?),
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
+            other => return other.map(|value| value as usize),
         }
     }
 }
 
-/// The threads of a process, which its sockets share, as the library's guide advises.
-struct Context {
-    zmq: &'static Zmq,
-    context: *mut c_void,
-}
-
-impl Context {
-    /// The context of this process, which starts with its first socket.
-    fn shared() -> Result<Rc<Self>> {
-        thread_local! {
-            static SHARED: RefCell<Weak<Context>> = const { RefCell::new(Weak::new()) };
-        }
-        if let Some(context) = SHARED.with_borrow(Weak::upgrade) {
-            return Ok(context);
-        }
-        let zmq = zmq()?;
+/// The context of this process, whose threads all of its sockets share, as the library's guide advises. It ends with the process.
+fn context(zmq: &Zmq) -> Result<*mut c_void> {
+    thread_local! {
+        static CONTEXT: Cell<*mut c_void> = const { Cell::new(null_mut()) };
+    }
+    if CONTEXT.get().is_null() {
         // SAFETY: it has no arguments.
-        let context = unsafe { (zmq.ctx_new)() };
-        if context.is_null() {
-            return Err(Errno::last()).context("cannot create a ZeroMQ context");
-        }
-        let context = Rc::new(Self { zmq, context });
-        SHARED.set(Rc::downgrade(&context));
-        Ok(context)
+        CONTEXT.set(created(unsafe { (zmq.ctx_new)() })?);
     }
+    Ok(CONTEXT.get())
 }
 
-impl Drop for Context {
-    /// Every socket has been closed.
-    fn drop(&mut self) {
-        // SAFETY: it was created once and is ended once.
-        let end = || unsafe { (self.zmq.ctx_term)(self.context) };
-        let _ = retry(end);
+fn created(pointer: *mut c_void) -> Result<*mut c_void> {
+    match pointer.is_null() {
+        true => Err(Errno::last()).context("cannot create a ZeroMQ socket"),
+        false => Ok(pointer),
     }
 }
 
@@ -116,24 +108,24 @@ impl Drop for Context {
 pub struct Socket {
     socket: *mut c_void,
     zmq: &'static Zmq,
-    _context: Rc<Context>,
 }
 
 impl Socket {
     pub fn new(kind: Kind) -> Result<Self> {
-        let context = Context::shared()?;
-        let zmq = context.zmq;
+        let zmq = zmq()?;
         // SAFETY: the context is valid.
-        let socket = unsafe { (zmq.socket)(context.context, kind as c_int) };
-        if socket.is_null() {
-            return Err(Errno::last()).context("cannot create a ZeroMQ socket");
+        let socket = created(unsafe { (zmq.socket)(context(zmq)?, kind as c_int) })?;
+        let socket = Self { socket, zmq };
+        let one = 1_i32.to_ne_bytes();
+        socket.set(RECONNECT_INTERVAL, &one)?;
+        match kind {
+            Kind::XPub => {
+                socket.set(XPUB_VERBOSE, &one)?;
+                socket.set(XPUB_NODROP, &one)?;
+            }
+            Kind::Sub => socket.set(SUBSCRIBE, b"")?,
+            Kind::Req | Kind::Rep | Kind::Pull | Kind::Push => {}
         }
-        let socket = Self {
-            socket,
-            zmq,
-            _context: context,
-        };
-        socket.set(LINGER, &0_i32.to_ne_bytes())?;
         Ok(socket)
     }
 
@@ -141,80 +133,62 @@ impl Socket {
     fn set(&self, option: c_int, value: &[u8]) -> Result<()> {
         let (start, len) = (value.as_ptr().cast(), value.len());
         // SAFETY: the socket is open, and the library copies `len` bytes.
-        let set = || unsafe { (self.zmq.setsockopt)(self.socket, option, start, len) };
-        let set = retry(set).map(drop);
-        set.context("cannot set an option of a ZeroMQ socket")
-    }
-
-    /// All subscriptions are received, and messages are neither dropped for a slow receiver nor when the socket is closed.
-    /// Of a publishing socket.
-    pub fn deliver_all(&self) -> Result<()> {
-        for (option, value) in [(XPUB_VERBOSE, 1), (XPUB_NODROP, 1), (LINGER, DELIVERY_MS)] {
-            self.set(option, &value.to_ne_bytes())?;
-        }
-        Ok(())
-    }
-
-    pub fn subscribe_to_all(&self) -> Result<()> {
-        self.set(SUBSCRIBE, b"")
+        let set = retry(|| unsafe { (self.zmq.setsockopt)(self.socket, option, start, len) });
+        set.map(drop)
+            .context("cannot set an option of a ZeroMQ socket")
     }
 
     pub fn bind(self, endpoint: &str) -> Result<Self> {
-        let bound = self.open(self.zmq.bind, endpoint);
-        bound.with_context(|| format!("cannot bind {endpoint}"))?;
-        Ok(self)
+        let bind = self.zmq.bind;
+        let bound = self.open(bind, endpoint);
+        bound.with_context(|| format!("cannot bind {endpoint}"))
     }
 
     /// Connects now, or once the peer has bound its socket.
     pub fn connect(self, endpoint: &str) -> Result<Self> {
-        self.set(RECONNECT_INTERVAL, &RECONNECT_MS.to_ne_bytes())?;
-        let connected = self.open(self.zmq.connect, endpoint);
-        connected.with_context(|| format!("cannot connect to {endpoint}"))?;
-        Ok(self)
+        let connect = self.zmq.connect;
+        let connected = self.open(connect, endpoint);
+        connected.with_context(|| format!("cannot connect to {endpoint}"))
     }
 
-    fn open(&self, function: Open, endpoint: &str) -> Result<()> {
+    fn open(self, function: Open, endpoint: &str) -> Result<Self> {
         let name = CString::new(endpoint)?;
         // SAFETY: the socket is open and the string is NUL-terminated.
-        let open = || unsafe { function(self.socket, name.as_ptr()) };
-        retry(open).map(drop)
+        retry(|| unsafe { function(self.socket, name.as_ptr()) })?;
+        Ok(self)
     }
 
     pub fn send(&self, message: &[u8]) -> Result<()> {
         let (start, len) = (message.as_ptr().cast(), message.len());
         // SAFETY: the socket is open, and the library reads at most `len` bytes.
-        let send = || unsafe { (self.zmq.send)(self.socket, start, len, 0) };
-        let sent = retry(send).map(drop);
-        sent.context("cannot send a message")
+        let sent = retry(|| unsafe { (self.zmq.send)(self.socket, start, len, 0) });
+        sent.map(drop).context("cannot send a message")
     }
 
     pub fn receive(&self, message: &mut [u8]) -> Result<usize> {
-        let received = self.receive_with(message, 0);
-        let len = received.context("cannot receive a message")?;
-        ensure_fits(len, message.len())?;
-        Ok(len)
+        let received = self.receive_with(message, 0)?;
+        received.context("a call that waits returned without a message")
     }
 
-    /// None: there is no message.
     pub fn receive_now(&self, message: &mut [u8]) -> Result<Option<usize>> {
-        let len = match self.receive_with(message, DONTWAIT) {
-            Err(error) if error.downcast_ref() == Some(&Errno::EAGAIN) => return Ok(None),
-            other => other.context("cannot receive a message")?,
-        };
-        ensure_fits(len, message.len())?;
-        Ok(Some(len))
+        self.receive_with(message, DONTWAIT)
     }
 
-    fn receive_with(&self, message: &mut [u8], flags: c_int) -> Result<usize> {
+    fn receive_with(&self, message: &mut [u8], flags: c_int) -> Result<Option<usize>> {
         let (start, len) = (message.as_mut_ptr().cast(), message.len());
         // SAFETY: the socket is open, and the library writes at most `len` bytes.
-        let receive = || unsafe { (self.zmq.recv)(self.socket, start, len, flags) };
-        retry(receive)
+        let received = retry(|| unsafe { (self.zmq.recv)(self.socket, start, len, flags) });
+        if received == Err(Errno::EAGAIN) {
+            return Ok(None);
+        }
+        let received = received.context("cannot receive a message")?;
+        ensure_fits(received, len)?;
+        Ok(Some(received))
     }
 }
 
 impl Drop for Socket {
-    /// Unsent messages are discarded; the sender waits for their delivery before.
+    /// Its sender waits for the delivery of its messages before.
     fn drop(&mut self) {
         // SAFETY: it was created once and is closed once.
         unsafe { (self.zmq.close)(self.socket) };

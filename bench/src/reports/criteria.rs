@@ -6,6 +6,7 @@ use sluice_testkit::units;
 
 use crate::harness::figures::Values;
 use crate::harness::rows::Row;
+use crate::harness::samples::Change;
 
 /// A row of a table: the text, the limit, the ratio and its range, and the verdict. The limit is "≥ 8" or "≤ 8"; with " or a tie" it is
 /// neither met nor missed if it is between the extreme rounds; without a limit the ratio is only reported.
@@ -40,11 +41,16 @@ fn verdict(ratio: &Values, limit: &str) -> &'static str {
 
 /// Whether the median of the first is smaller, which all rounds must agree on. Different classes are not comparable.
 pub fn below(ours: Serde<Row>, theirs: Serde<Row>) -> &'static str {
-    match (&ours.value, &theirs.value) {
+    let values = ours.value.as_ref().zip(theirs.value.as_ref());
+    let change = values.map(|(ours, theirs)| {
+        let ratio = ours.ratio_of_medians(theirs);
+        Change::of_ratios(ratio.spread, true)
+    });
+    match change {
         _ if ours.probe_class != theirs.probe_class => "not measured",
-        (Some(ours), Some(theirs)) if ours.overlaps(theirs) => "open: within the spread",
-        (Some(ours), Some(theirs)) if ours.median < theirs.median => "confirmed here",
-        _ => "refuted here",
+        Some(Change::Tie) => "open: within the spread",
+        Some(Change::Faster) => "confirmed here",
+        Some(Change::Slower) | None => "refuted here",
     }
 }
 

@@ -82,24 +82,18 @@ fn ratio(
     let (of, to) = (of?, to?);
     let ratio = match figure {
         Some(_) if of.probe_class != to.probe_class => None,
-        Some(figure) => of.figure(&figure)?.ratio(to.figure(&figure)?),
+        Some(figure) => of.figures.get(&figure)?.ratio(to.figures.get(&figure)?),
         None => of.ratio_within_rounds(&to),
     };
     ratio.map(Serde)
 }
 
-/// The ratio of medians that are not of the same rounds, with the largest range that rounds of both can have.
 fn of_medians(of: Option<Serde<Values>>, to: Option<Serde<Values>>) -> Option<Serde<Values>> {
     let (of, to) = (of?, to?);
-    Some(Serde(Values {
-        median: of.median / to.median,
-        spread: [of.spread[0] / to.spread[1], of.spread[1] / to.spread[0]],
-        values: Vec::new(),
-    }))
+    Some(Serde(of.ratio_of_medians(&to)))
 }
 
-/// The time of an operation ÷ the sum of two others, in the rounds that measured all three. The first two are rates per second, the third
-/// is a time.
+/// The time of an operation ÷ the sum of two others, within rounds. The first two are rates per second, the third is a time.
 fn time_over_sum(
     of: Option<Serde<Row>>,
     rate: Option<Serde<Row>>,

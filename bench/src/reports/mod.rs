@@ -12,9 +12,9 @@ mod tests;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, UndefinedBehavior, context};
-use sluice_testkit::table::{Align, Table};
 
 use crate::harness::rows::Row;
+use crate::harness::text::{cells, table};
 
 pub use functions::add_texts;
 
@@ -59,7 +59,6 @@ fn render(template: &str, suite: &str, rows: Vec<Row>) -> Result<String, Error> 
         .render(context! { suite, rows => values })
 }
 
-/// The text with its tables in aligned columns.
 fn aligned(text: &str) -> String {
     let mut lines = text.lines().peekable();
     let mut aligned = String::new();
@@ -69,27 +68,11 @@ fn aligned(text: &str) -> String {
             aligned.push('\n');
             continue;
         }
-        let columns: Vec<(&str, Align)> = cells(line).map(column).collect();
-        let mut table = Table::new(&columns);
+        let mut table = table(line);
         while let Some(line) = lines.next_if(|line| line.starts_with('|')) {
             table.row(cells(line).map(String::from));
         }
         aligned += &table.to_string();
     }
     aligned
-}
-
-fn cells(line: &str) -> impl Iterator<Item = &str> {
-    let line = line.trim();
-    let inner = line
-        .strip_prefix('|')
-        .and_then(|line| line.strip_suffix('|'));
-    inner.unwrap_or(line).split('|').map(str::trim)
-}
-
-fn column(head: &str) -> (&str, Align) {
-    match head.strip_suffix('>') {
-        Some(head) => (head.trim(), Align::Right),
-        None => (head, Align::Left),
-    }
 }

@@ -10,16 +10,16 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, raise};
 use sluice_testkit::cgroup::Tree;
 use sluice_testkit::module::SLUICE;
-use sluice_testkit::workers::{Pair, Side, Start, serial};
+use sluice_testkit::workers::{Side, Start, serial};
 
 use super::rtt::RoundTrip;
 use super::setup::tests::setup_in;
-use super::setup::{PROCESS_TIMEOUT, run};
+use super::setup::{Ends, PROCESS_TIMEOUT, Setup};
 use super::stream::{Data, Length, Stream};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Job, Skipped};
 use crate::mechanisms::registry::Registry;
-use crate::mechanisms::{Link, Mechanism, Task, Workload};
+use crate::mechanisms::{Mechanism, Task, Workload};
 
 const DURATION: Duration = Duration::from_millis(10);
 /// Every placement and every size, not all combinations.
@@ -54,7 +54,6 @@ fn task(workload: Workload, placement: Placement, size: usize) -> Task {
     }
 }
 
-/// Every mechanism with every workload that it supports.
 #[test]
 fn every_byte_arrives_before_the_end() {
     let _serial = serial();
@@ -65,11 +64,8 @@ fn every_byte_arrives_before_the_end() {
                 let task = task(workload, placement, size);
                 if mechanism.unsupported_reason(&task).is_none() {
                     let outcome = transfer(Rc::clone(&mechanism), task);
-                    assert!(
-                        outcome.is_ok(),
-                        "{} with {task:?}: {outcome:?}",
-                        mechanism.label
-                    );
+                    let name = &mechanism.label;
+                    assert!(outcome.is_ok(), "{name} with {task:?}: {outcome:?}");
                     tested += 1;
                 }
             }
@@ -95,27 +91,20 @@ fn transfer(mechanism: Rc<Mechanism>, task: Task) -> Result<()> {
     Ok(())
 }
 
-/// Mechanisms that carry a single byte.
-fn round_trip_mechanisms() -> impl Iterator<Item = Rc<Mechanism>> {
+/// Of all mechanisms that carry a single byte.
+fn round_trips() -> impl Iterator<Item = Setup> {
     let task = task(Workload::RequestReply, Placement::TwoCpus, 1);
     let all = all().into_iter();
     all.filter(move |one| one.unsupported_reason(&task).is_none())
+        .map(move |one| setup_in(task.placement, one, task.size))
 }
 
 /// The end of the stream is dropping the sender, not the exit of its process.
 #[test]
 fn a_receiver_sees_the_end_while_the_sender_process_runs() {
     let _serial = serial();
-    for mechanism in round_trip_mechanisms() {
-        let links = [mechanism.link(1).unwrap(), mechanism.link(1).unwrap()];
-        let role = |side, [forward, backward]: [Link; 2], start: &mut Start| {
-            let (mut sender, mut receiver) = match side {
-                Side::First => (forward.sender()?, backward.receiver()?),
-                Side::Second => {
-                    let receiver = forward.receiver()?;
-                    (backward.sender()?, receiver)
-                }
-            };
+    for setup in round_trips() {
+        let process = |side, (mut sender, mut receiver): Ends, start: &mut Start| {
             start.wait()?;
             if side == Side::First {
                 sender.send(b"a")?;
@@ -126,33 +115,19 @@ fn a_receiver_sees_the_end_while_the_sender_process_runs() {
                 Side::First => drop(sender),
                 Side::Second => sender.send(b"b")?,
             }
-            ensure!(
-                receiver.receive(&mut [0])? == 0,
-                "data arrived after the end"
-            );
+            let after = receiver.receive(&mut [0])?;
+            ensure!(after == 0, "data arrived after the end");
             Ok(Vec::new())
         };
-        let pair = Pair::start(links, PROCESS_TIMEOUT, role);
-        let outcome = pair.and_then(|pair| run(pair, PROCESS_TIMEOUT));
-        assert!(outcome.is_ok(), "{}: {outcome:?}", mechanism.label);
+        let outcome = setup.run_both_ways(PROCESS_TIMEOUT, process);
+        assert!(outcome.is_ok(), "{}: {outcome:?}", setup.mechanism.label);
     }
 }
 
 /// Kills one side in the middle of a stream of bytes. Returns the error of the pair.
-fn failure_when_killed(mechanism: &Mechanism, killed: Side) -> String {
-    let link = mechanism.link(1).unwrap();
+fn failure_when_killed(setup: &Setup, killed: Side) -> String {
     let begin = Instant::now();
-    let role = |side, link: Link, start: &mut Start| {
-        let mut transfer: Box<dyn FnMut() -> Result<usize>> = match side {
-            Side::First => {
-                let mut sender = link.sender()?;
-                Box::new(move || sender.send(b"a").map(|()| 1))
-            }
-            Side::Second => {
-                let mut receiver = link.receiver()?;
-                Box::new(move || receiver.receive(&mut [0]))
-            }
-        };
+    let transfer = |side, start: &mut Start, transfer: &mut dyn FnMut() -> Result<usize>| {
         start.wait()?;
         let mut messages = 0;
         while transfer()? == 1 {
@@ -163,9 +138,12 @@ fn failure_when_killed(mechanism: &Mechanism, killed: Side) -> String {
         }
         Ok(Vec::new())
     };
-    let pair = Pair::start(link, PROCESS_TIMEOUT, role).unwrap();
-    let error = run(pair, PROCESS_TIMEOUT).unwrap_err();
-    let text = format!("{}: {error:#}", mechanism.label);
+    let outcome = setup.run(
+        PROCESS_TIMEOUT,
+        |mut sender, start| transfer(Side::First, start, &mut || sender.send(b"a").map(|()| 1)),
+        |mut receiver, start| transfer(Side::Second, start, &mut || receiver.receive(&mut [0])),
+    );
+    let text = format!("{}: {:#}", setup.mechanism.label, outcome.unwrap_err());
     assert!(begin.elapsed() < PROCESS_TIMEOUT / 2, "{text}");
     assert!(text.contains("died without a report"), "{text}");
     text
@@ -174,15 +152,14 @@ fn failure_when_killed(mechanism: &Mechanism, killed: Side) -> String {
 #[test]
 fn the_other_side_of_a_killed_process_does_not_hang() {
     let _serial = serial();
-    for mechanism in round_trip_mechanisms() {
-        let detects = DETECT_PEER_DEATH
-            .split(' ')
-            .any(|name| name == mechanism.name);
-        let text = failure_when_killed(&mechanism, Side::Second);
+    for setup in round_trips() {
+        let name = setup.mechanism.name;
+        let detects = DETECT_PEER_DEATH.split(' ').any(|one| one == name);
+        let text = failure_when_killed(&setup, Side::Second);
         assert!(!detects || !text.contains("timed out"), "{text}");
         // The receiver of a datagram does not detect it.
-        if detects && mechanism.name != "unix-dgram" {
-            let text = failure_when_killed(&mechanism, Side::First);
+        if detects && name != "unix-dgram" {
+            let text = failure_when_killed(&setup, Side::First);
             assert!(!text.contains("timed out"), "{text}");
         }
     }

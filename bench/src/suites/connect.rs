@@ -4,7 +4,7 @@
 
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::{Side, Start};
 
 use super::plan::{Plan, title};
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
@@ -40,12 +40,11 @@ impl Job for Connect {
 }
 
 impl Connect {
-    /// Returns the time in nanoseconds.
     fn run(&self, count: usize) -> Result<u64> {
         let begin = clock::now_ns();
         let links = self.0.links(count)?;
         let created = clock::now_ns() - begin;
-        let pair = Pair::start(links, PROCESS_TIMEOUT, |side, links, start| {
+        let [first, second] = setup::run(links, PROCESS_TIMEOUT, |side, links, start| {
             // Threads of a library inherit the processors of the thread that starts them.
             match self.0.mechanism.own_threads {
                 true => self.0.confinement.enter_any_cpu()?,
@@ -53,7 +52,6 @@ impl Connect {
             }
             use_each(side, links, start)
         })?;
-        let [first, second] = setup::run(pair, PROCESS_TIMEOUT)?;
         Ok(created + first[0].max(second[0]))
     }
 }
@@ -70,10 +68,8 @@ fn use_each(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>>
                 let arrived = receiver.receive(&mut message)?;
                 ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
                 ensure!(message == MESSAGE, "the message arrived damaged");
-                ensure!(
-                    receiver.receive(&mut message)? == 0,
-                    "the end did not follow the message"
-                );
+                let after = receiver.receive(&mut message)?;
+                ensure!(after == 0, "the end did not follow the message");
             }
         }
     }

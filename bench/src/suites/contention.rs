@@ -11,18 +11,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::units;
 use sluice_testkit::workers::{Group, Start};
 
 use super::counters::Counters;
-use super::plan::Plan;
+use super::plan::{Plan, title};
 use super::setup::{PROCESS_TIMEOUT, Setup, existing, interruptible_sleep};
 use super::throughput::SIZES;
 use crate::harness::figures::{IMBALANCE, SWITCHES_PER_MESSAGE};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::Workload;
 
-/// The numbers of writers and of readers.
 type Sharing = (usize, usize);
 
 const STANDARD: &[Sharing] = &[(1, 1), (8, 1), (8, 8)];
@@ -30,10 +28,8 @@ const STANDARD: &[Sharing] = &[(1, 1), (8, 1), (8, 8)];
 const FULL: &[Sharing] = &[(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (4, 4), (8, 8), (1, 2), (1, 4), (1, 8)];
 /// In the order of the scales.
 const MATRIX: [&[Sharing]; 4] = [&[(8, 1)], STANDARD, FULL, STANDARD];
-/// The mechanisms to compare.
 const MECHANISMS: [&str; 2] = ["pipe", "sluice-pipe"];
-/// Rounds are longer than elsewhere by this factor: shares of the writers are meaningful only after several turns of
-/// each.
+/// Rounds are longer than elsewhere: shares of the writers are meaningful only after several turns of each.
 const DURATION_FACTOR: u32 = 3;
 /// Counting begins after the duration divided by this.
 const WARM_UP: u32 = 4;
@@ -44,8 +40,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     for &(writers, readers) in MATRIX[plan.scale as usize] {
         for size in plan.sizes_or(&SIZES) {
             let task = plan.task(size, Workload::Stream);
-            let (bytes, place) = (units::size(size), task.placement.name());
-            let title = format!("{writers} × {readers} {bytes} {place}");
+            let title = format!("{writers} × {readers} {}", title(&task, ""));
             let job = |setup| Contention {
                 setup,
                 writers,
@@ -54,11 +49,10 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
             };
             let case = plan.case("contention", title, Metric::Rate, task, job)?;
             let case = case.only(&MECHANISMS).axis("writers", writers);
-            let mut case = case.axis("receivers", readers);
-            for subject in &mut case.subjects {
-                subject.processes = writers + readers;
-            }
-            cases.push(case);
+            cases.push(Case {
+                processes: writers + readers,
+                ..case.axis("receivers", readers)
+            });
         }
     }
     Ok(cases)
@@ -127,8 +121,7 @@ impl Contention {
         self.writers + self.readers
     }
 
-    /// Writers of a number of messages that are checked, or of messages without end. Counts the messages of each writer, and the
-    /// bytes of each reader.
+    /// Counts the messages of each writer, and the bytes of each reader. Without a number of messages, the writers never end.
     fn start(&self, checked: Option<usize>, counts: &Counters) -> Result<Group> {
         let links = self.setup.mechanism.shared_links.as_ref();
         let links = links.context("it does not support more than two processes")?;
@@ -167,7 +160,6 @@ impl Contention {
         })
     }
 
-    /// The file of a process that has started.
     fn enter(&self, file: Option<BorrowedFd<'_>>, start: &mut Start) -> Result<File> {
         let file = existing(file)?.try_clone_to_owned()?;
         self.setup.confinement.enter_any_cpu()?;
@@ -180,16 +172,4 @@ impl Contention {
 fn imbalance(written: &[u64]) -> Option<f64> {
     let (most, least) = (written.iter().max()?, written.iter().min()?);
     (written.len() > 1).then(|| *most as f64 / (*least).max(1) as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn imbalance_is_the_ratio_of_busiest_to_least_busy_writer() {
-        assert_eq!(imbalance(&[5, 10, 8]), Some(2.0));
-        assert_eq!(imbalance(&[5, 0]), Some(5.0));
-        assert_eq!(imbalance(&[5]), None);
-    }
 }

@@ -6,14 +6,14 @@ use std::hint::spin_loop;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sluice_testkit::clock;
 use sluice_testkit::spread::Spread;
 use sluice_testkit::workers::Start;
 
 use super::plan::{Plan, Sizes, title};
 use super::setup::{PROCESS_TIMEOUT, Setup};
-use super::stream::{Length, Stream};
+use super::stream::{Length, Stream, check_number, expect_all};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Receiver, Sender, Task, Workload};
@@ -38,13 +38,11 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let tasks = plan.tasks(&SIZES, Workload::Stream);
     for task in tasks.filter(|task| task.size >= HEADER_LEN) {
-        let saturation = match saturation(plan, &task)? {
-            Ok(saturation) => saturation,
-            Err(reason) => {
-                cases.push(plan.skipped_case("load", Metric::Latency, task, &reason));
-                continue;
-            }
-        };
+        if let Some(reason) = unsupported_reason(plan, &task) {
+            cases.push(plan.skipped_case("load", Metric::Latency, task, &reason));
+            continue;
+        }
+        let saturation = saturation(plan, &task)?;
         for percent in PERCENT {
             let rate = saturation * percent / 100.0;
             // Without the rate, which differs from run to run: two runs can be compared.
@@ -58,20 +56,23 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Messages per second of the reference, sent and received by the same code, if all are due at once; or why it is not measured
-/// here.
-fn saturation(plan: &Plan, task: &Task) -> Result<Result<f64, String>> {
+fn unsupported_reason(plan: &Plan, task: &Task) -> Option<String> {
     if task.placement == Placement::SameCpu {
         let reason = "the sender spins until a message is due, so both sides need a processor";
-        return Ok(Err(reason.into()));
+        return Some(reason.into());
     }
-    let reference = plan.mechanisms.first().context("there is no reference")?;
-    if let Some(reason) = reference.unsupported_reason(task) {
-        let name = reference.name;
-        return Ok(Err(format!(
-            "the rates are shares of what {name} can send: {reason}"
-        )));
-    }
+    let reference = plan.registry.available.first()?;
+    let reason = reference.unsupported_reason(task)?;
+    let name = reference.name;
+    Some(format!(
+        "the rates are shares of what {name} can send: {reason}"
+    ))
+}
+
+/// Messages per second of the reference, sent and received by the same code, if all are due at once.
+fn saturation(plan: &Plan, task: &Task) -> Result<f64> {
+    let reference = plan.registry.available.first();
+    let reference = reference.context("there is no reference")?;
     let setup = plan.setup(Rc::clone(reference), task)?;
     let stream = Stream::new(setup.clone(), Length::For(plan.duration)).measure()?;
     let all_at_once = Load {
@@ -88,7 +89,7 @@ fn saturation(plan: &Plan, task: &Task) -> Result<Result<f64, String>> {
     };
     let rates = (0..STREAMS).map(|_| rate()).collect::<Result<Vec<_>>>()?;
     let spread = Spread::of(&rates).context("the saturation is measured at least once")?;
-    Ok(Ok(spread.median))
+    Ok(spread.median)
 }
 
 #[derive(Clone)]
@@ -97,7 +98,6 @@ struct Load {
     rate: f64,
     duration: Duration,
     messages: u64,
-    /// The first messages, which are not counted.
     warm_up: u64,
     /// Every message of a multiple of this number has a sample.
     stride: u64,
@@ -110,12 +110,7 @@ impl Job for Load {
             warm_up: 0,
             ..self.clone()
         };
-        let arrived = checked.measure()?.messages;
-        ensure!(
-            arrived == CHECKED,
-            "{arrived} of {CHECKED} messages arrived"
-        );
-        Ok(())
+        expect_all(CHECKED, checked.measure()?.messages)
     }
 
     /// The processor time is the receiver's, because the sender always spins until the next message is due. A message that a
@@ -202,17 +197,13 @@ impl Load {
         while receiver.receive(&mut message)? == self.setup.size {
             let now = clock::now_ns();
             let due = u64::from_ne_bytes(message[..8].try_into()?);
-            let number = u64::from_ne_bytes(message[8..HEADER_LEN].try_into()?);
-            ensure!(
-                number == arrived,
-                "message {number} arrived instead of {arrived}"
-            );
+            check_number(&message[8..], arrived)?;
+            if self.has_sample(arrived) {
+                samples.push(now.saturating_sub(due));
+            }
             arrived += 1;
             if arrived == self.warm_up {
                 (begin, cpu) = (now, clock::cpu_ns());
-            }
-            if self.has_sample(number) {
-                samples.push(now.saturating_sub(due));
             }
         }
         let counted = arrived.saturating_sub(self.warm_up);

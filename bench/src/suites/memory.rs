@@ -14,13 +14,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::plan::{Plan, title};
-use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use super::setup::{PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Workload};
 
 const SIZE: usize = 64;
-/// Channels of a round. The kernel charges a cgroup in advance, by up to this for each processor, which is much for a few channels
-/// that need little.
+/// The kernel charges a cgroup in advance, by up to this for each processor, which is much for few channels.
 const ADVANCE: u64 = 256 << 10;
 const FEW: usize = 64;
 const MANY: usize = 256;
@@ -30,27 +29,27 @@ const LARGE: u64 = 64 << 10;
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let task = plan.task(SIZE, Workload::Many);
     let top = plan.cgroup.as_ref().and_then(|own| own.path().parent());
-    let case = match top.filter(|top| usage(top).is_ok()) {
-        Some(top) => {
-            let title = title(&task, "");
-            plan.case("memory", title, Metric::Memory, task, |setup| Memory {
-                setup,
-                top: top.to_owned(),
-                channels: Cell::new(FEW),
-            })?
-        }
-        None => {
-            let reason =
-                "the memory controller of cgroup v2 is not available; run as root, or in the VM";
-            plan.skipped_case("memory", Metric::Memory, task, reason)
-        }
+    let Some(top) = top.filter(|top| usage(top).is_ok()) else {
+        let reason = "the memory controller of cgroup v2 is missing; run as root, or in the VM";
+        return Ok(vec![plan.skipped_case(
+            "memory",
+            Metric::Memory,
+            task,
+            reason,
+        )]);
     };
-    Ok(vec![case])
+    let title = title(&task, "");
+    let case = plan.case("memory", title, Metric::Memory, task, |setup| Memory {
+        setup,
+        top: top.to_owned(),
+        channels: Cell::new(FEW),
+    });
+    Ok(vec![case?])
 }
 
 struct Memory {
     setup: Setup,
-    /// The cgroup that contains those of all processes.
+    /// The cgroup that contains the cgroups of all processes.
     top: PathBuf,
     channels: Cell<usize>,
 }
@@ -84,7 +83,7 @@ impl Memory {
 
     fn growth(&self, channels: usize) -> Result<i64> {
         let cgroup = self.setup.confinement.cgroup.as_ref();
-        let cgroup = cgroup.context("the memory of a channel is that of a cgroup")?;
+        let cgroup = cgroup.context("the memory of a channel is the memory of a cgroup")?;
         // A cgroup for each channel is no part of it.
         let links = || self.setup.links(channels);
         let own_cgroups = self.setup.mechanism.own_cgroups.as_ref();
@@ -94,9 +93,10 @@ impl Memory {
             allow_files()?;
             let before = usage(&self.top)?;
             let links = made.map_or_else(links, Ok)?;
-            let pair = Pair::start(links, PROCESS_TIMEOUT, hold)?;
+            let mut pair = Pair::start(links, PROCESS_TIMEOUT, hold)?;
             let after = usage(&self.top)?;
-            setup::run(pair, PROCESS_TIMEOUT)?;
+            pair.go()?;
+            pair.finish(PROCESS_TIMEOUT)?;
             Ok(after as i64 - before as i64)
         });
         growth?.finish()
@@ -106,25 +106,21 @@ impl Memory {
 /// Passes a message through each channel, and keeps all open until the other process has been told, too.
 fn hold(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
     let mut message = [0x5a; SIZE];
-    match side {
-        Side::First => {
-            let senders = links.into_iter().map(Link::sender);
-            let mut senders = senders.collect::<Result<Vec<_>>>()?;
-            for sender in &mut senders {
-                sender.send(&message)?;
-            }
-            start.wait()?;
-        }
-        Side::Second => {
-            let receivers = links.into_iter().map(Link::receiver);
-            let mut receivers = receivers.collect::<Result<Vec<_>>>()?;
-            for receiver in &mut receivers {
-                let arrived = receiver.receive(&mut message)?;
-                ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
-            }
-            start.wait()?;
+    let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+    for link in links {
+        match side {
+            Side::First => senders.push(link.sender()?),
+            Side::Second => receivers.push(link.receiver()?),
         }
     }
+    for sender in &mut senders {
+        sender.send(&message)?;
+    }
+    for receiver in &mut receivers {
+        let arrived = receiver.receive(&mut message)?;
+        ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
+    }
+    start.wait()?;
     Ok(Vec::new())
 }
 

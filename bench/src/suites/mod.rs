@@ -43,12 +43,19 @@ pub struct Suite {
     /// All of its cases are measured in the same rounds, because its tables have ratios of different cases, too.
     pub together: bool,
     pub cases: fn(&Plan) -> Result<Vec<Case>>,
-    /// Mechanisms of this suite alone, beside those of the registry.
+    /// Mechanisms of this suite alone, beside the mechanisms of the registry.
     pub mechanisms: fn() -> Vec<&'static str>,
     /// The tables that compare its rows with a report or with criteria: a template in reports/.
     pub tables: Option<&'static str>,
 }
 
+const EVERY: &[Scale] = &[
+    Scale::Quick,
+    Scale::Standard,
+    Scale::Full,
+    Scale::ThirdParty,
+];
+const NOT_QUICK: &[Scale] = &[Scale::Standard, Scale::Full, Scale::ThirdParty];
 /// The scales without third-party libraries: all three, or without the quick one.
 const ALWAYS: &[Scale] = &[Scale::Quick, Scale::Standard, Scale::Full];
 const STANDARD: &[Scale] = &[Scale::Standard, Scale::Full];
@@ -58,66 +65,42 @@ const RINGS: &[Scale] = &[Scale::Full, Scale::ThirdParty];
 /// In the order of the tables.
 #[rustfmt::skip]
 pub const SUITES: [Suite; 15] = [
-    Suite { name: "rtt", operation: "Round trip of", scales: &[Scale::Quick, Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: rtt::cases, mechanisms: Vec::new, tables: Some("rings") },
-    Suite { name: "throughput", operation: "Stream of", scales: &[Scale::Quick, Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: throughput::cases, mechanisms: Vec::new, tables: Some("rings") },
-    Suite { name: "sizes", operation: "Stream of", scales: RINGS, together: false,
-        cases: throughput::sizes, mechanisms: Vec::new, tables: None },
-    Suite { name: "load", operation: "Latency under load,", scales: RINGS, together: false,
-        cases: load::cases, mechanisms: Vec::new, tables: Some("load") },
-    Suite { name: "calibration", operation: "Calibration,", scales: &[Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: calibration::cases, mechanisms: Vec::new, tables: None },
-    Suite { name: "wakeup", operation: "Wake-up,", scales: STANDARD, together: false,
-        cases: wakeup::cases, mechanisms: Vec::new, tables: None },
-    Suite { name: "connect", operation: "Connection,", scales: &[Scale::Standard, Scale::Full, Scale::ThirdParty], together: false,
-        cases: connect::cases, mechanisms: Vec::new, tables: None },
-    Suite { name: "memory", operation: "Memory of a channel,", scales: RINGS, together: false,
-        cases: memory::cases, mechanisms: Vec::new, tables: None },
-    Suite { name: "contention", operation: "Writers × readers,", scales: STANDARD, together: false,
-        cases: contention::cases, mechanisms: Vec::new, tables: None },
-    Suite { name: "fanout", operation: "Fan-out,", scales: ALWAYS, together: false,
-        cases: fanout::cases, mechanisms: fanout::mechanisms, tables: Some("fanout") },
-    Suite { name: "map", operation: "", scales: ALWAYS, together: true,
-        cases: map::cases, mechanisms: map::mechanisms, tables: Some("map") },
-    Suite { name: "durable", operation: "", scales: ALWAYS, together: true,
-        cases: durable::cases, mechanisms: durable::mechanisms, tables: Some("durable") },
-    Suite { name: "reports", operation: "", scales: STANDARD, together: false,
-        cases: reports::cases, mechanisms: Vec::new, tables: Some("reports") },
-    Suite { name: "feed", operation: "", scales: &[], together: false,
-        cases: feed::cases, mechanisms: feed::mechanisms, tables: Some("feed") },
-    Suite { name: "instructions", operation: "Instructions,", scales: &[], together: false,
-        cases: instructions::cases, mechanisms: Vec::new, tables: Some("instructions") },
+    Suite { name: "rtt", operation: "Round trip of", scales: EVERY, together: false, cases: rtt::cases, mechanisms: Vec::new, tables: Some("rings") },
+    Suite { name: "throughput", operation: "Stream of", scales: EVERY, together: false, cases: throughput::cases, mechanisms: Vec::new, tables: Some("rings") },
+    Suite { name: "sizes", operation: "Stream of", scales: RINGS, together: false, cases: throughput::sizes, mechanisms: Vec::new, tables: None },
+    Suite { name: "load", operation: "Latency under load,", scales: RINGS, together: false, cases: load::cases, mechanisms: Vec::new, tables: Some("load") },
+    Suite { name: "calibration", operation: "Calibration,", scales: NOT_QUICK, together: false, cases: calibration::cases, mechanisms: Vec::new, tables: None },
+    Suite { name: "wakeup", operation: "Wake-up,", scales: STANDARD, together: false, cases: wakeup::cases, mechanisms: Vec::new, tables: None },
+    Suite { name: "connect", operation: "Connection,", scales: NOT_QUICK, together: false, cases: connect::cases, mechanisms: Vec::new, tables: None },
+    Suite { name: "memory", operation: "Memory of a channel,", scales: RINGS, together: false, cases: memory::cases, mechanisms: Vec::new, tables: None },
+    Suite { name: "contention", operation: "Writers × readers,", scales: STANDARD, together: false, cases: contention::cases, mechanisms: Vec::new, tables: None },
+    Suite { name: "fanout", operation: "Fan-out,", scales: ALWAYS, together: false, cases: fanout::cases, mechanisms: fanout::mechanisms, tables: Some("fanout") },
+    Suite { name: "map", operation: "", scales: ALWAYS, together: true, cases: map::cases, mechanisms: map::mechanisms, tables: Some("map") },
+    Suite { name: "durable", operation: "", scales: ALWAYS, together: true, cases: durable::cases, mechanisms: durable::mechanisms, tables: Some("durable") },
+    Suite { name: "reports", operation: "", scales: STANDARD, together: false, cases: reports::cases, mechanisms: Vec::new, tables: Some("reports") },
+    Suite { name: "feed", operation: "", scales: &[], together: false, cases: feed::cases, mechanisms: feed::mechanisms, tables: Some("feed") },
+    Suite { name: "instructions", operation: "Instructions,", scales: &[], together: false, cases: instructions::cases, mechanisms: Vec::new, tables: Some("instructions") },
 ];
 
 pub fn by_name(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
 }
 
-/// The suites of a run that does not select any.
 pub fn of(scale: Scale) -> impl Iterator<Item = &'static Suite> {
-    SUITES
-        .iter()
-        .filter(move |suite| suite.scales.contains(&scale))
+    let suites = SUITES.iter();
+    suites.filter(move |suite| suite.scales.contains(&scale))
 }
 
-/// The mechanisms of single suites.
 pub fn mechanisms() -> Vec<&'static str> {
-    SUITES
-        .iter()
-        .flat_map(|suite| (suite.mechanisms)())
-        .collect()
+    let suites = SUITES.iter();
+    suites.flat_map(|suite| (suite.mechanisms)()).collect()
 }
 
 /// Groups of cases that are measured together.
-pub fn cases(suites: &[&Suite], plan: &Plan) -> Result<Vec<Vec<Case>>> {
-    let mut groups = Vec::new();
-    for suite in suites {
-        let cases = (suite.cases)(plan)?;
-        match suite.together {
-            true => groups.push(cases),
-            false => groups.extend(cases.into_iter().map(|case| vec![case])),
-        }
-    }
-    Ok(groups)
+pub fn cases(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<Case>>> {
+    let cases = (suite.cases)(plan)?;
+    Ok(match suite.together {
+        true => vec![cases],
+        false => cases.into_iter().map(|case| vec![case]).collect(),
+    })
 }

@@ -10,9 +10,9 @@ use sluice_testkit::cgroup::{Cgroup, Tree};
 use sluice_testkit::units;
 
 use super::setup::{Confinement, Setup};
-use crate::harness::figures::Value;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
+use crate::mechanisms::registry::Registry;
 use crate::mechanisms::{Mechanism, Task, Workload};
 
 /// The extent of the measurement where the options do not say.
@@ -39,17 +39,14 @@ pub struct Plan {
     pub rounds: usize,
     /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
     pub cgroup: Option<Cgroup>,
-    /// The names of the mechanisms to measure, also of those of a single suite; empty for all.
+    /// The names of the mechanisms to measure, also of mechanisms of a single suite; empty for all.
     pub chosen: Vec<String>,
     /// The mechanisms to measure. The first one is the reference.
-    pub mechanisms: Vec<Rc<Mechanism>>,
-    /// Mechanisms that are not available here.
-    pub unavailable: Vec<Skipped>,
+    pub registry: Registry,
     /// The cgroups of sluice-pipe and sluice-ring, or why they are not available.
     pub tree: Result<Rc<Tree>, Skipped>,
     /// An empty disk for stores.
     pub disk: Option<PathBuf>,
-    /// The program that stores durable maps.
     pub sluiced: PathBuf,
 }
 
@@ -65,11 +62,11 @@ impl Plan {
     ) -> Result<Case> {
         let mut case = Case {
             size: Some(task.size),
-            reference: self.mechanisms.first().map(|one| one.name),
-            skipped: self.unavailable.clone(),
+            reference: self.registry.available.first().map(|one| one.name),
+            skipped: self.registry.unavailable.clone(),
             ..Case::new(suite, title, task.placement, metric)
         };
-        for mechanism in &self.mechanisms {
+        for mechanism in &self.registry.available {
             match mechanism.unsupported_reason(&task) {
                 None => {
                     let setup = self.setup(Rc::clone(mechanism), &task)?;
@@ -92,7 +89,6 @@ impl Plan {
         })
     }
 
-    /// A case that no mechanism can be measured in, for this reason.
     pub fn skipped_case(
         &self,
         suite: &'static str,
@@ -103,16 +99,9 @@ impl Plan {
         let skip = |name| Skipped::unavailable(name, reason);
         Case {
             size: Some(task.size),
-            skipped: self.names().into_iter().map(skip).collect(),
+            skipped: self.registry.names().into_iter().map(skip).collect(),
             ..Case::new(suite, title(&task, ""), task.placement, metric)
         }
-    }
-
-    /// The names of all selected mechanisms, available or not.
-    pub fn names(&self) -> Vec<&'static str> {
-        let available = self.mechanisms.iter().map(|one| one.name);
-        let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);
-        available.chain(unavailable).collect()
     }
 
     /// Whether to measure this mechanism of a single suite.
@@ -127,7 +116,6 @@ impl Plan {
         }
     }
 
-    /// Every size in every placement.
     pub fn tasks(&self, default: &Sizes, workload: Workload) -> impl Iterator<Item = Task> {
         let sizes = self.sizes_or(default).into_iter();
         sizes.flat_map(move |size| {
@@ -140,7 +128,6 @@ impl Plan {
         })
     }
 
-    /// In the only placement of a suite.
     pub fn task(&self, size: usize, workload: Workload) -> Task {
         Task {
             size,
@@ -167,15 +154,6 @@ impl Plan {
     }
 }
 
-impl Case {
-    /// A condition of all subjects.
-    pub fn axis(mut self, name: &str, value: impl Into<Value> + Copy) -> Self {
-        let subjects = self.subjects.into_iter();
-        self.subjects = subjects.map(|one| one.axis(name, value)).collect();
-        self
-    }
-}
-
 /// The size, a further condition unless it is empty, and the placement.
 pub fn title(task: &Task, condition: &str) -> String {
     let (size, placement) = (units::size(task.size), task.placement.name());
@@ -198,7 +176,6 @@ pub fn without_two_cpus(
     })
 }
 
-/// One sender and one receiver of this mechanism.
 pub fn subject(mechanism: &Mechanism, job: impl Job + 'static) -> Subject {
     let label = mechanism.label.clone();
     let tidy = Tidy(job, mechanism.own_cgroups.clone());
@@ -210,9 +187,8 @@ struct Tidy<J>(J, Option<Rc<Tree>>);
 
 impl<J> Tidy<J> {
     fn then_remove<T>(&self, done: Result<T>) -> Result<T> {
-        self.1
-            .as_ref()
-            .map_or(Ok(()), |tree| tree.remove_temporary())?;
+        let tree = self.1.as_ref();
+        tree.map_or(Ok(()), |tree| tree.remove_temporary())?;
         done
     }
 }
@@ -230,7 +206,6 @@ impl<J: Job> Job for Tidy<J> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::mechanisms::{cacheline_pingpong, pipe};
 
     pub fn plan() -> Plan {
         let skip = Skipped::unavailable("sluice-pipe", "not in unit tests");
@@ -243,10 +218,7 @@ pub mod tests {
             rounds: 5,
             chosen: Vec::new(),
             cgroup: None,
-            mechanisms: [pipe::mechanism(), cacheline_pingpong::mechanism(false)]
-                .map(Rc::new)
-                .to_vec(),
-            unavailable: vec![skip.clone()],
+            registry: Registry::new(&Err(skip.clone())),
             tree: Err(skip),
             disk: None,
             sluiced: "/usr/sbin/sluiced".into(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The measurements of the two reports on which the pipe and the naive driver are based, with their message counts.
-//! [`crate::reports`] compares the results with those of the reports.
+//! [`crate::reports`] compares the results with the results of the reports.
 
 use anyhow::Result;
 
@@ -10,8 +10,7 @@ use super::stream::{Length, Stream};
 use crate::harness::rounds::{Case, Metric};
 use crate::mechanisms::Workload;
 
-/// The standard pipe, "our driver" or "the opponent's", MyIPC, shared memory with semaphores, and the shared memory of
-/// ipc-bench, whose two sides spin.
+/// The mechanisms of the reports; shm-spin is the shared memory of ipc-bench, whose two sides spin.
 const MECHANISMS: [&str; 5] = ["pipe", "sluice-pipe", "myipc", "shm-sem", "shm-spin"];
 /// The size of a message, and the number of round trips. Those of 1024 bytes are the "message rate" of ipc-bench.
 const ROUND_TRIPS: [(usize, usize); 3] = [(1, 1000), (1, 10_000), (1024, 1000)];

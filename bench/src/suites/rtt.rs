@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::{Side, Start};
 
 use super::plan::{Plan, Sizes, title};
-use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use super::setup::{Ends, PROCESS_TIMEOUT, Setup};
 use crate::harness::class::Class;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Link, Workload, cacheline_pingpong};
+use crate::mechanisms::{Workload, cacheline_pingpong};
 
 pub const SIZES: Sizes = [&[1], &[64], &[1, 64, 256, 1024, 4096], &[1, 8, 64]];
 /// Not counted: caches, branch predictors and adaptive parts of the kernel warm up first.
@@ -52,18 +52,15 @@ impl Job for RoundTrip {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let link = || self.setup.mechanism.link(self.setup.size);
-        let links = [link()?, link()?];
-        let pair = Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {
-            Side::First => self.request(links, start),
-            Side::Second => self.reply(links, start),
-        })?;
-        let [requester, replier] = setup::run(pair, self.duration + PROCESS_TIMEOUT)?;
+        let limit = self.duration + PROCESS_TIMEOUT;
+        let process = |side, ends: Ends, start: &mut Start| match side {
+            Side::First => self.request(ends, start),
+            Side::Second => self.reply(ends, start),
+        };
+        let [requester, replier] = self.setup.run_both_ways(limit, process)?;
         measurement(requester, &replier, self.setup.size)
     }
 }
-
-type Links = [Link; 2];
 
 impl RoundTrip {
     pub fn new(setup: Setup, duration: Duration) -> Self {
@@ -84,11 +81,8 @@ impl RoundTrip {
     }
 
     /// Returns the elapsed time, the processor time, and all samples.
-    fn request(&self, [forward, backward]: Links, start: &mut Start) -> Result<Vec<u64>> {
-        let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
-        self.setup.enter(Side::First)?;
+    fn request(&self, (mut sender, mut receiver): Ends, start: &mut Start) -> Result<Vec<u64>> {
         start.wait()?;
-
         let size = self.setup.size;
         let (mut sent, mut message) = (vec![0; size], vec![0; size]);
         // Begin and end of a round trip, without filling the message and comparing it.
@@ -105,7 +99,6 @@ impl RoundTrip {
         for number in 0..WARM_UP {
             round_trip(number)?;
         }
-
         let mut samples = Vec::with_capacity(self.max_samples);
         let (begin, cpu) = (clock::now_ns(), clock::cpu_ns());
         let end = begin + self.duration.as_nanos() as u64;
@@ -118,12 +111,8 @@ impl RoundTrip {
         Ok([vec![now - begin, clock::cpu_ns() - cpu], samples].concat())
     }
 
-    /// Returns the processor time.
-    fn reply(&self, [forward, backward]: Links, start: &mut Start) -> Result<Vec<u64>> {
-        let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
-        self.setup.enter(Side::Second)?;
+    fn reply(&self, (mut sender, mut receiver): Ends, start: &mut Start) -> Result<Vec<u64>> {
         start.wait()?;
-
         let mut message = vec![0; self.setup.size];
         let mut trips = 0;
         let mut cpu = clock::cpu_ns();
@@ -153,7 +142,7 @@ pub fn measurement(mut requester: Vec<u64>, replier: &[u64], size: usize) -> Res
     })
 }
 
-/// Bytes that differ from their neighbours, and from those of the message before.
+/// Bytes that differ from their neighbours, and from the bytes of the message before.
 fn pattern(message: &mut [u8], number: usize) {
     for (index, byte) in message.iter_mut().enumerate() {
         *byte = number.wrapping_add(index) as u8;
@@ -162,9 +151,8 @@ fn pattern(message: &mut [u8], number: usize) {
 
 const PROBE_DURATION: Duration = Duration::from_millis(20);
 
-/// The distance of two processors, measured by the round trip of a cache line. The cache topology that the kernel reports is often
-/// fictitious in virtual machines. None with a single processor, and on emulated ones: what a transfer of a line takes there tells of
-/// the emulation.
+/// The distance of two processors, measured by a cache line, because the topology that a virtual machine reports is often fictitious.
+/// None with a single processor, and on emulated processors, where it tells of the emulation.
 pub struct CachelineProbe(Option<RoundTrip>);
 
 impl CachelineProbe {

@@ -19,53 +19,58 @@ use crate::mechanisms::{Link, Mechanism, Receiver, Sender};
 /// The time limit for setting up processes, which may start a server, and for their exit after the measured time.
 pub const PROCESS_TIMEOUT: Duration = START_TIMEOUT.saturating_add(Duration::from_secs(30));
 
-/// The code of one process of a pair. It calls Start::wait() once it is set up, and returns its numbers.
-pub trait Role<End: ?Sized>: Fn(Box<End>, &mut Start) -> Result<Vec<u64>> {}
-
-impl<End: ?Sized, F: Fn(Box<End>, &mut Start) -> Result<Vec<u64>>> Role<End> for F {}
+/// The ends of a process that sends over one link and receives over another.
+pub type Ends = (Box<dyn Sender>, Box<dyn Receiver>);
 
 #[derive(Clone)]
 pub struct Setup {
     pub mechanism: Rc<Mechanism>,
     pub confinement: Confinement,
-    /// Message size in bytes.
     pub size: usize,
 }
 
 impl Setup {
-    /// Starts a sender and a receiver over a new link. Each opens its end, moves to its processor, and then begins with its role.
-    pub fn pair(
-        &self,
-        sender: impl Role<dyn Sender>,
-        receiver: impl Role<dyn Receiver>,
-    ) -> Result<Pair> {
-        let link = self.mechanism.link(self.size)?;
-        Pair::start(
-            link,
-            PROCESS_TIMEOUT,
-            |side, link: Link, start| match side {
-                Side::First => {
-                    let end = link.sender()?;
-                    self.enter(side)?;
-                    sender(end, start)
-                }
-                Side::Second => {
-                    let end = link.receiver()?;
-                    self.enter(side)?;
-                    receiver(end, start)
-                }
-            },
-        )
-    }
-
-    /// Runs a sender and a receiver over a new link to their end. Returns the numbers of both.
+    /// Runs a sender and a receiver over a new link. Each opens its end, moves to its processor, and then begins with its code.
     pub fn run(
         &self,
         limit: Duration,
-        sender: impl Role<dyn Sender>,
-        receiver: impl Role<dyn Receiver>,
+        sender: impl Fn(Box<dyn Sender>, &mut Start) -> Result<Vec<u64>>,
+        receiver: impl Fn(Box<dyn Receiver>, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<[Vec<u64>; 2]> {
-        run(self.pair(sender, receiver)?, limit)
+        let link = self.mechanism.link(self.size)?;
+        run(link, limit, |side, link: Link, start| match side {
+            Side::First => {
+                let end = link.sender()?;
+                self.enter(side)?;
+                sender(end, start)
+            }
+            Side::Second => {
+                let end = link.receiver()?;
+                self.enter(side)?;
+                receiver(end, start)
+            }
+        })
+    }
+
+    /// Runs two processes over a new link for each direction, in the same way.
+    pub fn run_both_ways(
+        &self,
+        limit: Duration,
+        process: impl Fn(Side, Ends, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<[Vec<u64>; 2]> {
+        let link = || self.mechanism.link(self.size);
+        let links = [link()?, link()?];
+        run(links, limit, |side, [forward, backward], start| {
+            let (sender, receiver) = match side {
+                Side::First => (forward.sender()?, backward.receiver()?),
+                Side::Second => {
+                    let receiver = forward.receiver()?;
+                    (backward.sender()?, receiver)
+                }
+            };
+            self.enter(side)?;
+            process(side, (sender, receiver), start)
+        })
     }
 
     pub fn links(&self, count: usize) -> Result<Vec<Link>> {
@@ -79,8 +84,13 @@ impl Setup {
     }
 }
 
-/// Runs a pair to its end. Returns the numbers of both processes.
-pub fn run(mut pair: Pair, limit: Duration) -> Result<[Vec<u64>; 2]> {
+/// Runs two processes that share what exists before the fork. Each calls Start::wait() once it is set up. Returns the numbers of both.
+pub fn run<T>(
+    shared: T,
+    limit: Duration,
+    process: impl Fn(Side, T, &mut Start) -> Result<Vec<u64>>,
+) -> Result<[Vec<u64>; 2]> {
+    let mut pair = Pair::start(shared, PROCESS_TIMEOUT, process)?;
     pair.go()?;
     pair.finish(limit)
 }
@@ -98,12 +108,10 @@ pub fn interruptible_sleep(duration: Duration) -> Result<()> {
     }
 }
 
-/// The file of an end, for suites that use it.
 pub fn existing(file: Option<BorrowedFd<'_>>) -> Result<BorrowedFd<'_>> {
     file.context("this suite needs a mechanism with a file")
 }
 
-/// The cgroup and the processors of a pair of processes.
 #[derive(Clone)]
 pub struct Confinement {
     pub cgroup: Option<Cgroup>,
@@ -115,7 +123,7 @@ impl Confinement {
         self.enter_with(side, false)
     }
 
-    /// `own_threads`: other threads of this process, those of a library, are placed by the scheduler.
+    /// `own_threads`: the scheduler places the other threads of this process, which a library has started.
     pub fn enter_with(&self, side: Side, own_threads: bool) -> Result<()> {
         self.enter_cgroup()?;
         let cpu = &[self.cpus[side as usize]];
@@ -169,23 +177,17 @@ pub mod tests {
                 ..pipe::mechanism()
             };
             let setup = setup(mechanism, 1);
-            let role = |_, (), start: &mut Start| {
-                let cpus = || Ok(available_parallelism()?.get() as u64);
+            let cpus = || available_parallelism().unwrap().get() as u64;
+            let process = |_, (), start: &mut Start| {
                 let (tell, told) = mpsc::channel();
-                let other = spawn(move || {
-                    told.recv()
-                        .map_err(anyhow::Error::from)
-                        .and_then(|()| cpus())
-                });
+                let other = spawn(move || told.recv().map(|()| cpus()));
                 setup.enter(Side::First)?;
                 start.wait()?;
                 tell.send(())?;
-                Ok(vec![cpus()?, other.join().unwrap()?])
+                Ok(vec![cpus(), other.join().unwrap()?])
             };
-            let pair = Pair::start((), PROCESS_TIMEOUT, role).unwrap();
-            let [first, _] = run(pair, PROCESS_TIMEOUT).unwrap();
-            let all = available_parallelism().unwrap().get() as u64;
-            assert_eq!(first, [1, if own_threads { all } else { 1 }]);
+            let [first, _] = run((), PROCESS_TIMEOUT, process).unwrap();
+            assert_eq!(first, [1, if own_threads { cpus() } else { 1 }]);
         }
     }
 }

@@ -39,7 +39,6 @@ pub enum Data {
     InPlace,
 }
 
-/// The length of a stream.
 #[derive(Clone, Copy)]
 pub enum Length {
     For(Duration),
@@ -52,23 +51,20 @@ impl Job for Stream {
         // Enough to pass each place of a buffer three times.
         let in_flight = (self.setup.mechanism.in_flight)(self.setup.size);
         let messages = (3 * in_flight).max(LEAST_CHECKED_MESSAGES) as u64;
-        let send = |mut sender: Box<dyn Sender>, start: &mut Start| {
-            start.wait()?;
-            self.send_messages(&mut *sender, &mut self.buffer(), 0..messages, randomize)?;
-            Ok(Vec::new())
-        };
-        let receive = |mut receiver: Box<dyn Receiver>, start: &mut Start| {
-            start.wait()?;
-            let mut buffer = self.buffer();
-            let bytes = self.receive_all(&mut *receiver, &mut buffer, check_random)?;
-            let arrived = bytes / self.setup.size as u64;
-            ensure!(
-                arrived == messages,
-                "{arrived} messages arrived of {messages}"
-            );
-            Ok(Vec::new())
-        };
-        self.setup.run(PROCESS_TIMEOUT, send, receive).map(drop)
+        let [_, received] = self.setup.run(
+            PROCESS_TIMEOUT,
+            |mut sender, start| {
+                start.wait()?;
+                self.send_messages(&mut *sender, &mut self.buffer(), 0..messages, randomize)?;
+                Ok(Vec::new())
+            },
+            |mut receiver, start| {
+                start.wait()?;
+                let bytes = self.receive_all(&mut *receiver, &mut self.buffer(), check_random)?;
+                Ok(vec![bytes / self.setup.size as u64])
+            },
+        )?;
+        expect_all(messages, received[0])
     }
 
     fn measure(&self) -> Result<Measurement> {
@@ -81,21 +77,25 @@ impl Job for Stream {
             |sender, start| self.send(sender, start),
             |receiver, start| self.receive(receiver, start),
         )?;
-        let [messages, begin, sender_cpu] = sent[..].try_into()?;
-        let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
-        let size = self.setup.size;
-        ensure!(
-            bytes == messages * size as u64,
-            "{messages} messages of {size} bytes were sent, but {bytes} bytes arrived"
-        );
-        Ok(Measurement {
-            messages,
-            bytes,
-            elapsed_ns: end.saturating_sub(begin),
-            cpu_ns: sender_cpu + receiver_cpu,
-            ..Measurement::default()
-        })
+        measurement(&sent, &received, self.setup.size)
     }
+}
+
+/// Of the number of messages, the time of the first one and the processor time; and the bytes, the time of the last one and the same.
+pub fn measurement(sent: &[u64], received: &[u64], size: usize) -> Result<Measurement> {
+    let [messages, begin, sender_cpu] = sent.try_into()?;
+    let [bytes, end, receiver_cpu]: [u64; 3] = received.try_into()?;
+    ensure!(
+        bytes == messages * size as u64,
+        "{messages} messages of {size} bytes were sent, but {bytes} bytes arrived"
+    );
+    Ok(Measurement {
+        messages,
+        bytes,
+        elapsed_ns: end.saturating_sub(begin),
+        cpu_ns: sender_cpu + receiver_cpu,
+        ..Measurement::default()
+    })
 }
 
 impl Stream {
@@ -109,7 +109,6 @@ impl Stream {
         }
     }
 
-    /// Returns the number of messages, the time of the first one, and the processor time.
     fn send(&self, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
         let mut buffer = self.buffer();
         // Its memory is there before the measurement.
@@ -124,21 +123,17 @@ impl Stream {
             }
         };
         start.wait()?;
-
         let cpu = clock::cpu_ns();
         let begin = clock::now_ns();
+        let is_over = |limit: Duration| clock::now_ns() - begin >= limit.as_nanos() as u64;
         let mut sent = 0;
         loop {
             let next = match self.length {
-                Length::For(duration) if clock::now_ns() - begin < duration.as_nanos() as u64 => {
-                    per_clock_read
-                }
-                Length::For(_) => 0,
-                Length::Messages(most) => most - sent,
+                Length::For(duration) if is_over(duration) => break,
+                Length::For(_) => per_clock_read,
+                Length::Messages(most) if sent == most => break,
+                Length::Messages(most) => most,
             };
-            if next == 0 {
-                break;
-            }
             self.send_messages(&mut *sender, &mut buffer, sent..sent + next, write)?;
             sent += next;
         }
@@ -207,16 +202,13 @@ impl Stream {
         }
     }
 
-    /// The space of one message or a batch.
     fn buffer(&self) -> Vec<u8> {
         vec![0; self.setup.size * self.batch.unwrap_or(1)]
     }
 
-    /// Returns the number of bytes, the time of the last one, and the processor time.
     fn receive(&self, mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
         let mut buffer = self.buffer();
         start.wait()?;
-
         let cpu = clock::cpu_ns();
         let bytes = self.receive_all(&mut *receiver, &mut buffer, |message, number| {
             check_number(message, number)?;
@@ -237,8 +229,13 @@ fn sum(bytes: &[u8]) -> u64 {
     words.chain(rest).fold(0, u64::wrapping_add)
 }
 
+pub fn expect_all(sent: u64, arrived: u64) -> Result<()> {
+    ensure!(sent == arrived, "{arrived} of {sent} messages arrived");
+    Ok(())
+}
+
 /// Compares the number of a message that has the space for one.
-fn check_number(message: &[u8], number: u64) -> Result<()> {
+pub fn check_number(message: &[u8], number: u64) -> Result<()> {
     let arrived = message.first_chunk().copied().map(u64::from_ne_bytes);
     ensure!(
         arrived.is_none_or(|arrived| arrived == number),

@@ -20,13 +20,12 @@ pub const SIZES: Sizes = [
     &[64, 1024, 4096, 65536],
 ];
 const SHORT: usize = 64;
-/// Sent in batches.
 const BATCHED: Sizes = [&[], &[SHORT], &[SHORT], &[SHORT]];
 const BATCH: usize = 32;
 
 const ALL: &[usize] = &[8, 64, 512, 4096, 32_768, 262_144, 1_048_576];
 const TOUCHED_SIZES: Sizes = [&[64, 65_536], ALL, ALL, ALL];
-const WAYS: [(&str, Data, Workload); 3] = [
+const DATA: [(&str, Data, Workload); 3] = [
     ("untouched", Data::Untouched, Workload::Stream),
     ("touched", Data::Touched, Workload::Stream),
     ("in place", Data::InPlace, Workload::InPlace),
@@ -48,15 +47,15 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 pub fn sizes(plan: &Plan) -> Result<Vec<Case>> {
     let sizes = plan.sizes_or(&TOUCHED_SIZES).into_iter();
-    let conditions = sizes.flat_map(|size| WAYS.map(|way| (size, way)));
-    let case = |(size, (way, data, workload))| {
+    let conditions = sizes.flat_map(|size| DATA.map(|data| (size, data)));
+    let case = |(size, (name, data, workload))| {
         let task = plan.task(size, workload);
         let job = |setup| Stream {
             data,
             ..stream(plan, setup)
         };
-        let case = plan.case("sizes", title(&task, way), Metric::Rate, task, job)?;
-        Ok(case.axis("data", way))
+        let case = plan.case("sizes", title(&task, name), Metric::Rate, task, job)?;
+        Ok(case.axis("data", name))
     };
     conditions.map(case).collect()
 }
@@ -70,7 +69,6 @@ pub(super) fn is_left_out(plan: &Plan, task: &Task) -> bool {
         && task.size > SHORT
 }
 
-/// For the duration of a round.
 fn stream(plan: &Plan, setup: Setup) -> Stream {
     Stream::new(setup, Length::For(plan.duration))
 }
@@ -83,17 +81,13 @@ fn batched_case(plan: &Plan, task: Task) -> Result<Case> {
         ..stream(plan, setup)
     };
     let case = plan.case("throughput", title, Metric::Rate, task, job)?;
-    let mut case = case.axis("batch", BATCH);
-    let batching = |name: &str| {
-        let mut same = plan.mechanisms.iter().filter(|one| one.name == name);
-        same.find_map(|one| one.batching)
-    };
-    case.skipped
-        .retain(|skip| batching(skip.mechanism).is_some());
-    case.subjects
-        .retain(|subject| batching(subject.mechanism).is_some());
+    let mechanisms = plan.registry.available.iter();
+    let batching = mechanisms.filter_map(|one| Some((one.name, one.batching?)));
+    let batching: Vec<(&str, Batching)> = batching.collect();
+    let names: Vec<&str> = batching.iter().map(|(name, _)| *name).collect();
+    let mut case = case.axis("batch", BATCH).only(&names);
     for subject in &mut case.subjects {
-        if batching(subject.mechanism) == Some(Batching::OneByOne) {
+        if batching.contains(&(subject.mechanism, Batching::OneByOne)) {
             subject.label += ", one by one";
         }
     }

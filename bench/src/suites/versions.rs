@@ -8,10 +8,8 @@ use super::map::redis;
 use crate::harness::rows::Row;
 use crate::mechanisms::zeromq;
 
-/// What this program is built from.
 const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
-/// None if it is not installed.
 type Version = fn() -> Option<String>;
 
 /// Programs and libraries of others: the name, how the names of its mechanisms begin, and the version.
@@ -30,16 +28,13 @@ const OTHERS: [(&str, &str, Version); 7] = [
 pub fn versions(rows: &[Row]) -> BTreeMap<String, String> {
     let own = ("Sluice".into(), env!("CARGO_PKG_VERSION").into());
     let others = OTHERS.iter().filter_map(|(name, prefix, version)| {
-        let mut measured = rows.iter().filter(|row| row.value.is_some());
+        let mut measured = rows.iter().filter(|row| row.is_measured());
         let is_measured = measured.any(|row| row.mechanism.starts_with(prefix));
-        is_measured
-            .then(version)?
-            .map(|version| (name.to_string(), version))
+        Some((name.to_string(), is_measured.then(version)??))
     });
     others.chain([own]).collect()
 }
 
-/// The version of a crate.
 fn locked(name: &str) -> Option<String> {
     let (_, rest) = LOCK_FILE.split_once(&format!("name = \"{name}\"\nversion = \""))?;
     let (version, _) = rest.split_once('"')?;
@@ -56,11 +51,8 @@ mod tests {
         assert!(crates.iter().all(Option::is_some), "{crates:?}");
         let installed = [zeromq::version, dbus::version, redis::version].map(|version| version());
         for version in crates.into_iter().chain(installed).flatten() {
-            let parts: Vec<_> = version.split('.').map(str::parse::<u32>).collect();
-            assert!(
-                parts.len() == 3 && parts.iter().all(Result::is_ok),
-                "{version}"
-            );
+            let parts: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+            assert_eq!(parts.unwrap().len(), 3, "{version}");
         }
     }
 }

@@ -18,6 +18,7 @@ use sluice_testkit::workers::Start;
 
 use super::plan::{Plan, Scale};
 use super::setup::{PROCESS_TIMEOUT, Setup, existing};
+use super::stream::expect_all;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
 use crate::harness::samples::Samples;
@@ -28,7 +29,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Not counted: caches warm up first.
 const WARM_UP: usize = 10;
 const CHECKED: u64 = 50;
-/// The time limit for a message to arrive.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The send time and the number of the message.
 type Message = [[u8; 8]; 2];
@@ -48,15 +48,18 @@ const CALLS: [(&str, Call); 3] = [
     ("io_uring", Call::IoUring),
 ];
 
+const NO_URING: &str = "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container";
+
 fn task(call: Call, placement: Placement) -> Task {
-    let workload = match call {
-        Call::Receive => Workload::RequestReply,
-        Call::Epoll | Call::IoUring => Workload::File,
-    };
+    let is_file = call != Call::Receive;
     Task {
         size: SIZE,
         placement,
-        workload,
+        workload: if is_file {
+            Workload::File
+        } else {
+            Workload::RequestReply
+        },
     }
 }
 
@@ -65,30 +68,25 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         Scale::Full => plan.placements.clone(),
         _ => vec![plan.one_placement()],
     };
-    let placements = || placements.iter().copied();
-    let conditions = CALLS
-        .into_iter()
-        .flat_map(|call| placements().map(move |placement| (call, placement)));
-    let case = |((name, call), placement): (_, Placement)| {
-        let title = format!("{name} {}", placement.name());
-        let job = |setup| WakeUp::new(setup, call, plan.duration);
-        let task = task(call, placement);
-        let mut case = plan.case("wakeup", title, Metric::Latency, task, job)?;
-        // Many containers disable it.
-        if call == Call::IoUring && IoUring::new(1).is_err() {
-            case.subjects.clear();
-            case.skipped = vec![Skipped::unavailable(
-                name,
-                "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container",
-            )];
+    let mut cases = Vec::new();
+    for (name, call) in CALLS {
+        for &placement in &placements {
+            let title = format!("{name} {}", placement.name());
+            let job = |setup| WakeUp::new(setup, call, plan.duration);
+            let task = task(call, placement);
+            let mut case = plan.case("wakeup", title, Metric::Latency, task, job)?;
+            // Many containers disable it.
+            if call == Call::IoUring && IoUring::new(1).is_err() {
+                case.subjects.clear();
+                case.skipped = vec![Skipped::unavailable(name, NO_URING)];
+            }
+            cases.push(case);
         }
-        Ok(case)
-    };
-    conditions.map(case).collect()
+    }
+    Ok(cases)
 }
 
-/// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor. None with a single
-/// processor.
+/// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor, if there is one.
 pub fn wakeup_cost(plan: &Plan) -> Result<Option<u64>> {
     if Placement::TwoCpus.cpus()?.is_none() {
         return Ok(None);
@@ -127,10 +125,7 @@ impl Job for WakeUp {
             |receiver, start| self.receive(receiver, start, &taken),
         )?;
         let ([sent, elapsed_ns], arrived) = (sent[..].try_into()?, samples.len());
-        ensure!(
-            arrived as u64 == sent,
-            "{sent} messages were sent, and {arrived} arrived"
-        );
+        expect_all(sent, arrived as u64)?;
         samples.drain(..arrived.min(WARM_UP));
         let messages = samples.len() as u64;
         Ok(Measurement {
@@ -153,8 +148,7 @@ impl WakeUp {
         }
     }
 
-    /// Returns the number of messages, and the elapsed time. At most one is in flight, because the receiver sleeps again before
-    /// the next one.
+    /// Returns the number of messages, and the elapsed time. The receiver sleeps again before the next message.
     fn send(
         &self,
         mut sender: Box<dyn Sender>,
@@ -176,7 +170,6 @@ impl WakeUp {
         Ok(vec![sent, clock::now_ns() - begin])
     }
 
-    /// Returns the latency of each message.
     fn receive(
         &self,
         mut receiver: Box<dyn Receiver>,

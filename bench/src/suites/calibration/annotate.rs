@@ -29,14 +29,12 @@ const REASONS: [(&str, Unit, &str); 7] = [
 
 /// Adds to the rows of the suites rtt and throughput, of gets from Redis, and of this suite, how fast their adapters were here.
 pub fn annotate(rows: &mut [Row]) {
-    let calibrated: Vec<(Row, Calibration)> = rows
+    let calibrated = rows
         .iter()
-        .filter_map(|row| Some((row.clone(), calibration(row)?)))
-        .collect();
-    for row in rows
-        .iter_mut()
-        .filter(|row| !row.axes.contains_key("batch"))
-    {
+        .filter_map(|row| Some((row.clone(), calibration(row)?)));
+    let calibrated: Vec<(Row, Calibration)> = calibrated.collect();
+    let single = |row: &&mut Row| !row.axes.contains_key("batch");
+    for row in rows.iter_mut().filter(single) {
         let conditions = |of: &Row| (of.label.clone(), of.placement, of.size);
         let is_of_row = |(other, _): &&(Row, Calibration)| {
             conditions(other) == conditions(row)
@@ -67,13 +65,7 @@ fn beside(row: &Row, calibrated: &Row, calibration: &Calibration) -> Calibration
 /// The speed of an adapter divided by the speed of its library's own program, from a row of this suite.
 fn calibration(row: &Row) -> Option<Calibration> {
     let ratio = row.ratio.as_ref().filter(|_| row.suite == SUITE)?;
-    let speed = |ratio: f64| match row.less_is_better() {
-        true => 1.0 / ratio,
-        false => ratio,
-    };
-    let mut spread = ratio.values.spread.map(speed);
-    spread.sort_by(f64::total_cmp);
-    let median = speed(ratio.values.median);
+    let (median, spread) = row.times_better()?;
     Some(Calibration {
         to: ratio.to.clone(),
         median,
@@ -83,10 +75,8 @@ fn calibration(row: &Row) -> Option<Calibration> {
 }
 
 fn reason(row: &Row) -> &'static str {
-    let is_it = |(mechanism, unit, _): &&(&str, Unit, &str)| {
-        *mechanism == row.mechanism && Some(*unit) == row.unit
-    };
-    let found = REASONS.iter().find(is_it);
+    let mut reasons = REASONS.into_iter();
+    let found = reasons.find(|(name, unit, _)| *name == row.mechanism && Some(*unit) == row.unit);
     found.map_or("not explained", |(_, _, reason)| reason)
 }
 
@@ -139,8 +129,8 @@ mod tests {
             row(SUITE, "tachyon, own program", Unit::Nanoseconds, None),
             row(SUITE, "tachyon (spins)", Unit::Nanoseconds, Some(2.0)),
         ];
-        rows[0].probe_class = Some(Class::SharedCache);
-        rows[4].probe_class = Some(Class::Remote);
+        rows[0].probe_class = Some(Class::Near);
+        rows[4].probe_class = Some(Class::Far);
         annotate(&mut rows);
         let reasons = rows.map(|row| row.calibration.map(|one| one.reason.unwrap()));
         let [Some(other), None, None, None, Some(alike)] = reasons else {

@@ -10,12 +10,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sluice_testkit::units;
 
-use super::plan::{Plan, subject};
+use super::plan::{Plan, subject, title};
 use super::rtt::{self, RoundTrip};
-use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use super::stream::{Length, Stream};
+use super::setup::{PROCESS_TIMEOUT, Setup};
+use super::stream::{self, Length, Stream};
 use super::throughput;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::mechanisms::own_program::{OwnProgram, Run};
@@ -25,7 +24,6 @@ use annotate::{OWN, SUITE};
 
 pub use annotate::annotate;
 
-/// Round trips of a check.
 const CHECKED: usize = 64;
 const CHECK_DURATION: Duration = Duration::from_millis(5);
 
@@ -35,7 +33,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let streams = streams.filter(|task| !throughput::is_left_out(plan, task));
     let mut cases = Vec::new();
     for task in round_trips.chain(streams) {
-        for mechanism in &plan.mechanisms {
+        for mechanism in &plan.registry.available {
             cases.extend(case(plan, mechanism, task)?);
         }
     }
@@ -72,8 +70,7 @@ fn case(plan: &Plan, mechanism: &Rc<Mechanism>, task: Task) -> Result<Option<Cas
             ("streams", Metric::Rate, subject(mechanism, job))
         }
     };
-    let (bytes, place) = (units::size(task.size), task.placement.name());
-    let title = format!("{} {what} {bytes} {place}", mechanism.name);
+    let title = format!("{} {what} {}", mechanism.name, title(&task, ""));
     Ok(Some(Case {
         size: Some(task.size),
         subjects: vec![own, adapter],
@@ -81,7 +78,6 @@ fn case(plan: &Plan, mechanism: &Rc<Mechanism>, task: Task) -> Result<Option<Cas
     }))
 }
 
-/// A library's own program.
 struct Own {
     program: OwnProgram,
     /// Of the adapter, for the processors.
@@ -94,30 +90,19 @@ impl Own {
     fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
         let size = self.setup.size;
         let round_trips = (self.workload == Workload::RequestReply).then_some(max);
-        let pair = (self.program)(&Run {
+        let mut pair = (self.program)(&Run {
             size,
             round_trips,
             duration,
             timeout: PROCESS_TIMEOUT,
             enter: &|side| self.setup.enter(side),
         })?;
-        let [first, second] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
-        if round_trips.is_some() {
-            return rtt::measurement(first, &second, size);
+        pair.go()?;
+        let [first, second] = pair.finish(duration + PROCESS_TIMEOUT)?;
+        match round_trips {
+            Some(_) => rtt::measurement(first, &second, size),
+            None => stream::measurement(&first, &second, size),
         }
-        let [sent, begin, sender_cpu] = first[..].try_into()?;
-        let [received, end, receiver_cpu]: [u64; 3] = second[..].try_into()?;
-        ensure!(
-            sent == received,
-            "{sent} messages were sent, and {received} arrived"
-        );
-        Ok(Measurement {
-            messages: sent,
-            bytes: sent * size as u64,
-            elapsed_ns: end.saturating_sub(begin),
-            cpu_ns: sender_cpu + receiver_cpu,
-            ..Measurement::default()
-        })
     }
 }
 

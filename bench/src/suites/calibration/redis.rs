@@ -16,13 +16,12 @@ use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::harness::server::is_installed;
 use crate::harness::waiting::Waiting;
 use crate::suites::map::redis::{self, Redis};
-use crate::suites::map::store::{Resources, Store, VALUE_SIZE, key, value};
+use crate::suites::map::store::{Store, StoreResources, VALUE_SIZE, key, value};
 use crate::suites::plan::Plan;
 use crate::suites::setup::PROCESS_TIMEOUT;
 
 const NAME: &str = "redis";
 const PROGRAM: &str = "redis-benchmark";
-/// The key of all gets.
 const NUMBER: u64 = 7;
 const CHECKED: u32 = 100;
 /// The time in which a get is sure to be answered, for the number of gets in a round.
@@ -34,16 +33,13 @@ pub fn case(plan: &Plan) -> Result<Option<Case>> {
         return Ok(None);
     }
     let title = format!("{NAME} gets {}", placement.name());
-    let mut case = Case {
-        size: Some(VALUE_SIZE),
-        ..Case::new(SUITE, title, placement, Metric::Operations)
-    };
+    let mut case = Case::new(SUITE, title, placement, Metric::Operations).of_size(VALUE_SIZE);
     if let Some(skip) = missing() {
         case.skipped.push(skip);
         return Ok(Some(case));
     }
-    let resources = Resources::new(plan.tree.clone(), plan.confinement(placement)?);
-    let resources = Rc::new(resources);
+    let confinement = plan.confinement(placement)?;
+    let resources = Rc::new(StoreResources::new(plan.tree.clone(), confinement));
     let clients: [(String, Client); 2] =
         [(format!("{NAME}{OWN}"), benchmark), (NAME.into(), client)];
     let subjects = clients.map(|(label, client)| {
@@ -66,11 +62,10 @@ fn missing() -> Option<Skipped> {
 }
 
 /// Gets the value of the key as often; returns the elapsed time and its processor time, 0 if that is not known.
-type Client = fn(&Redis, &Resources, u32) -> Result<[u64; 2]>;
+type Client = fn(&Redis, &StoreResources, u32) -> Result<[u64; 2]>;
 
 struct Gets {
-    resources: Rc<Resources>,
-    /// In a round.
+    resources: Rc<StoreResources>,
     count: u32,
     client: Client,
 }
@@ -99,8 +94,7 @@ impl Job for Gets {
     }
 }
 
-/// The client of the suites for maps.
-fn client(server: &Redis, resources: &Resources, count: u32) -> Result<[u64; 2]> {
+fn client(server: &Redis, resources: &StoreResources, count: u32) -> Result<[u64; 2]> {
     let mut group = Group::start(1, (), PROCESS_TIMEOUT, |_, (), start| {
         let mut client = server.client()?;
         resources.confinement.enter(Side::First)?;
@@ -119,7 +113,7 @@ fn client(server: &Redis, resources: &Resources, count: u32) -> Result<[u64; 2]>
     Ok(numbers.concat()[..].try_into()?)
 }
 
-fn benchmark(server: &Redis, resources: &Resources, count: u32) -> Result<[u64; 2]> {
+fn benchmark(server: &Redis, resources: &StoreResources, count: u32) -> Result<[u64; 2]> {
     let [first, _] = resources.confinement.cpus;
     let key = key(NUMBER);
     let output = Command::new("taskset")

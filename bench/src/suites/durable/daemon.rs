@@ -27,7 +27,6 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Returns as soon as it answers.
     pub fn start(program: &Path, folder: &Path, confinement: &Confinement) -> Result<Self> {
         let (store, socket) = (folder.join("store"), folder.join("sluiced.sock"));
         let log = folder.join("sluiced.log");
@@ -37,12 +36,12 @@ impl Daemon {
         let mut process = Server::spawn(command.stderr(File::create(&log)?))?;
         // The processors and the cgroup of the processes that set values.
         process.confine(confinement.cgroup.as_ref(), &confinement.cpus)?;
-        process
-            .await_start(|| Ok(sluiced_protocol::call(&socket, &Request::Status)?))
-            .with_context(|| {
-                let text = fs::read_to_string(&log).unwrap_or_default();
-                format!("sluiced did not start: {}", text.trim_end())
-            })?;
+        let started =
+            process.await_start(|| Ok(sluiced_protocol::call(&socket, &Request::Status)?));
+        started.with_context(|| {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            format!("sluiced did not start: {}", text.trim_end())
+        })?;
         Ok(Self {
             process,
             socket,
@@ -54,7 +53,6 @@ impl Daemon {
         clock::cpu_ns_of(self.process.pid())
     }
 
-    /// The transactions that changed its database, modulo 2^32.
     pub fn commits(&self) -> Result<u32> {
         commits(&self.database)
     }
@@ -115,12 +113,12 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::mechanisms::temp_paths::Directory;
+    use crate::mechanisms::temp_paths::private_directory;
 
     #[test]
     fn each_commit_is_counted_once_also_across_checkpoints() {
-        let directory = Directory::new(&std::env::temp_dir()).unwrap();
-        let path = directory.0.join("maps.db");
+        let directory = private_directory(&std::env::temp_dir()).unwrap();
+        let path = directory.path().join("maps.db");
         let connection = Connection::open(&path).unwrap();
         let run = |sql| connection.execute_batch(sql).unwrap();
         run("PRAGMA journal_mode = WAL; CREATE TABLE numbers (a)");

@@ -16,16 +16,16 @@ use std::time::Duration;
 use anyhow::Result;
 use sluice::map::Durability;
 
-use self::resources::Resources;
+use self::resources::DurableResources;
 use self::restore::{ENTRY, Prepare, Restore};
 use self::wakeups::Wakeups;
 use super::map::access::{Kind, Process};
 use super::map::redis::{self, Redis};
-use super::map::store::{self, Store, filled};
-use super::map::{self, PROCESSES, Suite, Way};
+use super::map::store::{Store, StoreResources, filled};
+use super::map::{self, PROCESSES, StoreMechanism, Suite};
 use super::plan::{Plan, Scale, without_two_cpus};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Metric, Skipped};
+use crate::harness::rounds::{Case, Metric, Skipped};
 
 const SUITE: &str = "durable";
 const SQLITE: &str = "sqlite";
@@ -42,22 +42,19 @@ const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
 const DURATION_FACTOR: u32 = 6;
 const LONGEST_DURATION: Duration = Duration::from_secs(1);
 
-/// The first one that a case has is its reference.
 #[rustfmt::skip]
-static WAYS: [Way<Resources>; 7] = [
-    Way { name: SQLITE, unavailable: no_disk, create: sqlite::create },
-    Way { name: ALWAYS, unavailable: no_daemon, create: |keys, resources| sluice_map::create(keys, resources, Some(Durability::always())) },
-    Way { name: REDIS_ALWAYS, unavailable: no_redis, create: |keys, resources| redis_store(keys, resources, "always") },
-    Way { name: INTERVAL, unavailable: no_daemon,
+static STORES: [StoreMechanism<DurableResources>; 7] = [
+    StoreMechanism { name: SQLITE, unavailable: no_disk, create: sqlite::create },
+    StoreMechanism { name: ALWAYS, unavailable: no_daemon, create: |keys, resources| sluice_map::create(keys, resources, Some(Durability::always())) },
+    StoreMechanism { name: REDIS_ALWAYS, unavailable: no_redis, create: |keys, resources| redis_store(keys, resources, "always") },
+    StoreMechanism { name: INTERVAL, unavailable: no_daemon,
         create: |keys, resources| sluice_map::create(keys, resources, Some(Durability::interval(COMMIT_INTERVAL))) },
-    Way { name: REDIS_EVERYSEC, unavailable: no_redis, create: |keys, resources| redis_store(keys, resources, "everysec") },
-    Way { name: ALONE, unavailable: no_daemon, create: |keys, resources| sluice_map::create(keys, resources, None) },
-    Way { name: BESIDE, unavailable: no_daemon, create: |keys, resources| sluice_map::create(keys, resources, None) },
+    StoreMechanism { name: REDIS_EVERYSEC, unavailable: no_redis, create: |keys, resources| redis_store(keys, resources, "everysec") },
+    StoreMechanism { name: ALONE, unavailable: no_daemon, create: |keys, resources| sluice_map::create(keys, resources, None) },
+    StoreMechanism { name: BESIDE, unavailable: no_daemon, create: |keys, resources| sluice_map::create(keys, resources, None) },
 ];
-/// The durable map that is idle beside volatile sets.
-static IDLE: &Way<Resources> = &WAYS[1];
-/// The volatile map.
-static VOLATILE: &Way<Resources> = &WAYS[5];
+static IDLE: &StoreMechanism<DurableResources> = &STORES[1];
+static VOLATILE: &StoreMechanism<DurableResources> = &STORES[5];
 
 const SETS: Kind = Kind {
     name: "durable sets",
@@ -77,7 +74,6 @@ static VOLATILE_SETS: Kind = Kind {
     ..SETS
 };
 
-/// The ways to restore a map, with their labels; the first one is the reference.
 const RESTORES: [(&str, &str, Prepare); 3] = [
     ("sluice-import", "import of a file", restore::import),
     ("sluice-attach", "attach", restore::attach),
@@ -85,9 +81,9 @@ const RESTORES: [(&str, &str, Prepare); 3] = [
 ];
 
 pub fn mechanisms() -> Vec<&'static str> {
-    let ways = WAYS.iter().map(|way| way.name);
+    let stores = STORES.iter().map(|mechanism| mechanism.name);
     let restores = RESTORES.map(|(name, ..)| name);
-    ways.chain([WAKEUPS]).chain(restores).collect()
+    stores.chain([WAKEUPS]).chain(restores).collect()
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
@@ -95,14 +91,14 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         return Ok(vec![case]);
     }
     let confinement = plan.confinement(Placement::TwoCpus)?;
-    let common = store::Resources::new(plan.tree.clone(), confinement.clone());
+    let common = StoreResources::new(plan.tree.clone(), confinement.clone());
     let suite = Suite {
         name: SUITE,
         plan,
         confinement,
         duration: (plan.duration * DURATION_FACTOR).min(LONGEST_DURATION),
-        ways: &WAYS,
-        resources: Rc::new(Resources::new(plan, common)),
+        stores: &STORES,
+        resources: Rc::new(DurableResources::new(plan, common)),
         store,
     };
     let (processes, entries) = match plan.scale {
@@ -118,33 +114,32 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn wakeups(suite: &Suite<Resources>) -> Case {
-    let job: Box<dyn Job> = Box::new(Wakeups {
+fn wakeups(suite: &Suite<DurableResources>) -> Case {
+    let job = Wakeups {
         confinement: suite.confinement.clone(),
         duration: suite.duration,
-    });
+    };
     let title = "two wake-ups".into();
     let case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
     suite.enter(case, [(WAKEUPS, WAKEUPS, None, job)])
 }
 
-fn restore(suite: &Suite<Resources>, entries: u64) -> Case {
+fn restore(suite: &Suite<DurableResources>, entries: u64) -> Case {
     let title = format!("restoring {entries} entries, each");
-    let mut case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
-    case.size = Some(ENTRY);
+    let case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Time);
     let entrants = RESTORES.map(|(name, label, prepare)| {
-        let job: Box<dyn Job> = Box::new(Restore {
+        let job = Restore {
             prepare,
             entries,
             resources: Rc::clone(&suite.resources),
             restoring: OnceCell::new(),
-        });
+        };
         (name, label, no_daemon(&suite.resources), job)
     });
-    suite.enter(case, entrants)
+    suite.enter(case.of_size(ENTRY), entrants)
 }
 
-fn redis_store(keys: u64, resources: &Resources, fsync: &str) -> Result<Rc<dyn Store>> {
+fn redis_store(keys: u64, resources: &DurableResources, fsync: &str) -> Result<Rc<dyn Store>> {
     let folder = resources.disk()?.folder(&format!("redis-{fsync}"))?;
     let confinement = &resources.common.confinement;
     let (path, cpus) = (folder.join("socket"), &confinement.cpus);
@@ -152,27 +147,31 @@ fn redis_store(keys: u64, resources: &Resources, fsync: &str) -> Result<Rc<dyn S
 }
 
 /// Stays from round to round. The same volatile map is measured without any durable map, and beside one that nobody uses.
-fn store(resources: &Resources, way: &Way<Resources>, keys: u64) -> Result<Rc<dyn Store>> {
-    match way.name {
+fn store(
+    resources: &DurableResources,
+    mechanism: &StoreMechanism<DurableResources>,
+    keys: u64,
+) -> Result<Rc<dyn Store>> {
+    match mechanism.name {
         ALONE => resources.drop_stores(&[ALWAYS, INTERVAL]),
         BESIDE => drop(resources.kept(IDLE, keys)?),
-        _ => return resources.kept(way, keys),
+        _ => return resources.kept(mechanism, keys),
     }
     resources.daemon()?.await_idle()?;
     resources.kept(VOLATILE, keys)
 }
 
-fn no_disk(resources: &Resources) -> Option<Skipped> {
+fn no_disk(resources: &DurableResources) -> Option<Skipped> {
     let reason = "no disk for its files; give an empty one with --disk, as 'make bench' does";
     let is_missing = resources.device.is_none();
     is_missing.then(|| Skipped::unavailable(SUITE, reason))
 }
 
-fn no_redis(resources: &Resources) -> Option<Skipped> {
+fn no_redis(resources: &DurableResources) -> Option<Skipped> {
     no_disk(resources).or_else(redis::missing)
 }
 
-fn no_daemon(resources: &Resources) -> Option<Skipped> {
+fn no_daemon(resources: &DurableResources) -> Option<Skipped> {
     let (sluiced, path) = (&resources.sluiced, resources.sluiced.display());
     let reason = format!("{path} does not exist; build it, or give its path with --sluiced");
     no_disk(resources)

@@ -11,25 +11,26 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount, umount};
+use tempfile::TempDir;
 
 use super::daemon::Daemon;
-use crate::mechanisms::temp_paths::Directory;
-use crate::suites::map::Way;
-use crate::suites::map::store::{self, Store};
+use crate::mechanisms::temp_paths::private_directory;
+use crate::suites::map::StoreMechanism;
+use crate::suites::map::store::{Store, StoreResources};
 use crate::suites::plan::Plan;
 
-pub struct Resources {
+pub struct DurableResources {
     // Before the daemon, which is told to delete them, and the daemon before the disk.
     stores: RefCell<Vec<(&'static str, Rc<dyn Store>)>>,
     daemon: OnceCell<Rc<Daemon>>,
     disk: OnceCell<Disk>,
-    pub common: store::Resources,
+    pub common: StoreResources,
     pub device: Option<PathBuf>,
     pub sluiced: PathBuf,
 }
 
-impl Resources {
-    pub fn new(plan: &Plan, common: store::Resources) -> Self {
+impl DurableResources {
+    pub fn new(plan: &Plan, common: StoreResources) -> Self {
         Self {
             stores: RefCell::default(),
             daemon: OnceCell::new(),
@@ -57,23 +58,20 @@ impl Resources {
         self.daemon.get().context("sluiced was not started")
     }
 
-    /// The store of this mechanism, which is created once.
-    pub fn kept(&self, way: &Way<Self>, keys: u64) -> Result<Rc<dyn Store>> {
+    pub fn kept(&self, mechanism: &StoreMechanism<Self>, keys: u64) -> Result<Rc<dyn Store>> {
         let mut stores = self.stores.borrow_mut();
-        if let Some((_, store)) = stores.iter().find(|(name, _)| *name == way.name) {
+        if let Some((_, store)) = stores.iter().find(|(name, _)| *name == mechanism.name) {
             return Ok(Rc::clone(store));
         }
-        let store = (way.create)(keys, self)?;
+        let store = (mechanism.create)(keys, self)?;
         store.settle()?;
-        stores.push((way.name, Rc::clone(&store)));
+        stores.push((mechanism.name, Rc::clone(&store)));
         Ok(store)
     }
 
-    /// Removes the stores of these mechanisms.
     pub fn drop_stores(&self, names: &[&str]) {
-        self.stores
-            .borrow_mut()
-            .retain(|(name, _)| !names.contains(name));
+        let mut stores = self.stores.borrow_mut();
+        stores.retain(|(name, _)| !names.contains(name));
     }
 }
 
@@ -81,10 +79,9 @@ impl Resources {
 const BLANK: usize = 1 << 20;
 
 /// An ext4 file system, mounted until it is dropped.
-pub struct Disk(Directory);
+pub struct Disk(TempDir);
 
 impl Disk {
-    /// Makes the file system on an empty disk.
     fn mount(device: &Path) -> Result<Self> {
         let name = device.display();
         expect_blank(device)?;
@@ -95,16 +92,15 @@ impl Disk {
             .status()
             .context("cannot start mkfs.ext4; install e2fsprogs")?;
         ensure!(made.success(), "mkfs.ext4 {name} failed: {made}");
-        let point = Directory::new(&std::env::temp_dir())?;
+        let point = private_directory(&std::env::temp_dir())?;
         let (flags, options) = (MsFlags::MS_NOATIME, None::<&str>);
-        mount(Some(device), &point.0, Some("ext4"), flags, options)
+        mount(Some(device), point.path(), Some("ext4"), flags, options)
             .with_context(|| format!("cannot mount {name}; see 'dmesg | tail'"))?;
         Ok(Self(point))
     }
 
-    /// A new folder.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.0.join(name);
+        let path = self.0.path().join(name);
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
     }
@@ -112,8 +108,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if let Err(error) = umount(&self.0.0) {
-            let path = self.0.0.display();
+        if let Err(error) = umount(self.0.path()) {
+            let path = self.0.path().display();
             eprintln!("cannot unmount {path}: {error}; run 'umount {path}'");
         }
     }
@@ -138,8 +134,8 @@ mod tests {
 
     #[test]
     fn only_a_blank_disk_is_used() {
-        let directory = Directory::new(&std::env::temp_dir()).unwrap();
-        let path = directory.0.join("disk");
+        let directory = private_directory(&std::env::temp_dir()).unwrap();
+        let path = directory.path().join("disk");
         let is_used = |content: &[u8]| {
             fs::write(&path, content).unwrap();
             expect_blank(&path).is_ok()

@@ -15,7 +15,7 @@ use sluice::map::{Durability, Map};
 use sluice_testkit::cgroup;
 use sluiced_protocol::{MapName, Request, Selection};
 
-use super::resources::Resources;
+use super::resources::DurableResources;
 use super::sluice_map::set_all;
 use crate::harness::rounds::{Job, Measurement};
 use crate::suites::map::sluice_map::{NAME, Named, create_named, open};
@@ -30,12 +30,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Restores the map, and returns the time that it took.
 type Restoring = Box<dyn Fn() -> Result<u64>>;
 /// Prepares what this many entries are restored from.
-pub type Prepare = fn(&Rc<Resources>, u64) -> Result<Restoring>;
+pub type Prepare = fn(&Rc<DurableResources>, u64) -> Result<Restoring>;
 
 pub struct Restore {
     pub prepare: Prepare,
     pub entries: u64,
-    pub resources: Rc<Resources>,
+    pub resources: Rc<DurableResources>,
     pub restoring: OnceCell<Restoring>,
 }
 
@@ -59,7 +59,7 @@ impl Job for Restore {
 }
 
 /// By the daemon, from its store: a durable map with all entries, which only the daemon has.
-pub fn attach(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
+pub fn attach(resources: &Rc<DurableResources>, entries: u64) -> Result<Restoring> {
     let resources = Rc::clone(resources);
     let durability = Durability::interval(INTERVAL);
     let Named { map, cgroup } = create_named(entries, ENTRY, Some(durability), &resources.common)?;
@@ -84,8 +84,7 @@ pub fn attach(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
     }))
 }
 
-/// From lines of JSON, as `sluice map import` sets them.
-pub fn import(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
+pub fn import(resources: &Rc<DurableResources>, entries: u64) -> Result<Restoring> {
     let path = resources.disk()?.folder("import")?.join("entries.json");
     let mut file = BufWriter::new(File::create(&path)?);
     for number in 0..entries {
@@ -103,13 +102,12 @@ pub fn import(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
     })
 }
 
-/// From the memory of this process.
-pub fn batches(resources: &Rc<Resources>, entries: u64) -> Result<Restoring> {
+pub fn batches(resources: &Rc<DurableResources>, entries: u64) -> Result<Restoring> {
     into_new_map(resources, entries, move |map| set_all(map, all(entries)))
 }
 
 fn into_new_map(
-    resources: &Rc<Resources>,
+    resources: &Rc<DurableResources>,
     entries: u64,
     restore: impl Fn(&Map) -> Result<()> + 'static,
 ) -> Result<Restoring> {
@@ -126,10 +124,7 @@ fn into_new_map(
 
 fn expect_entries(map: &Map, expected: u64) -> Result<()> {
     let found = map.info()?.entries;
-    ensure!(
-        found == expected,
-        "{found} of {expected} entries were restored"
-    );
+    ensure!(found == expected, "restored {found} of {expected} entries");
     for number in [0, expected / 2, expected - 1] {
         let (key, value) = entry(number);
         let entry = map.get(&key)?.context("an entry is missing")?;

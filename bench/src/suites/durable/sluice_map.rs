@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use sluice::map::{Durability, Map, Outcome};
 
 use super::daemon::Daemon;
-use super::resources::Resources;
+use super::resources::DurableResources;
 use crate::suites::map::sluice_map::{Named, create_named, options};
 use crate::suites::map::store::{Client, KEY_SIZE, Key, Store, VALUE_SIZE, Value, filled};
 
@@ -16,7 +16,7 @@ const BATCH: usize = 256;
 /// Without durability: a volatile map beside the daemon.
 pub fn create(
     keys: u64,
-    resources: &Resources,
+    resources: &DurableResources,
     durability: Option<Durability>,
 ) -> Result<Rc<dyn Store>> {
     let daemon = resources.daemon()?;
@@ -49,7 +49,6 @@ pub fn set_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
 
 struct Stored {
     named: Named,
-    /// Of a durable map.
     daemon: Option<Rc<Daemon>>,
 }
 

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use rusqlite::TransactionBehavior::Immediate;
 use rusqlite::{Connection, params};
 
-use super::resources::Resources;
+use super::resources::DurableResources;
 use crate::suites::map::store::{Client, Key, Store, Value, filled};
 
 const SCHEMA: &str = include_str!("../../../../crates/sluiced/src/schema.sql");
@@ -30,13 +30,12 @@ const NEXT: &str = "UPDATE maps SET applied = applied + 1 WHERE id = 1 RETURNING
 /// Pages of the log after which SQLite begins it anew.
 const LOG_PAGES: u64 = 1000;
 const PAGE: u64 = 4096;
-/// A page in each row.
 const FILLER: &str = "CREATE TABLE filler (id INTEGER PRIMARY KEY, page BLOB NOT NULL) STRICT";
 const FILL: &str = "INSERT INTO filler (page) VALUES (zeroblob(4000))";
 /// Other bytes than before: SQLite does not write a page that stays the same.
 const REFILL: &str = "UPDATE filler SET page = randomblob(4000)";
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, resources: &DurableResources) -> Result<Rc<dyn Store>> {
     let folder = resources.disk()?.folder("sqlite")?;
     filled(Database::create(&folder)?, keys)
 }
@@ -59,7 +58,6 @@ impl Database {
         Ok(database)
     }
 
-    /// As the daemon does.
     fn connect(&self) -> Result<Connection> {
         let connection = Connection::open(&self.0)
             .with_context(|| format!("cannot open {}", self.0.display()))?;
@@ -128,13 +126,13 @@ impl Client for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::temp_paths::Directory;
+    use crate::mechanisms::temp_paths::private_directory;
     use crate::suites::map::store::{key, value};
 
     #[test]
     fn sets_overwrite_a_log_of_the_full_size() {
-        let directory = Directory::new(&std::env::temp_dir()).unwrap();
-        let database = Database::create(&directory.0).unwrap();
+        let directory = private_directory(&std::env::temp_dir()).unwrap();
+        let database = Database::create(&directory.path()).unwrap();
         let log = database.0.with_extension("db-wal");
         let mut client = database.client().unwrap();
         let before = fs::metadata(&log).unwrap().len();

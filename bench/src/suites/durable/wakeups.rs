@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use nix::sys::eventfd::EventFd;
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side};
+use sluice_testkit::workers::Side;
 
 use crate::harness::rounds::{Job, Measurement};
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT, run};
@@ -35,7 +35,8 @@ impl Wakeups {
     /// The first process returns its processor time and the time of each pair of wake-ups, the second one its processor time.
     fn run(&self, duration: Duration) -> Result<Measurement> {
         let files = [EventFd::new()?, EventFd::new()?];
-        let pair = Pair::start(files, PROCESS_TIMEOUT, |side, [there, back], start| {
+        let limit = PROCESS_TIMEOUT + duration;
+        let [mut samples, replies] = run(files, limit, |side, [there, back], start| {
             // The scheduler places both, as it places a process that sets values, and the daemon.
             self.confinement.enter_any_cpu()?;
             let mut numbers = vec![0];
@@ -59,7 +60,6 @@ impl Wakeups {
             numbers[0] = clock::thread_cpu_ns() - cpu;
             Ok(numbers)
         })?;
-        let [mut samples, replies] = run(pair, PROCESS_TIMEOUT + duration)?;
         Ok(Measurement {
             cpu_ns: samples.remove(0) + replies[0],
             messages: samples.len() as u64,

@@ -33,7 +33,6 @@ const HELD_PART: usize = 4;
 /// The position argument of a file without positions.
 const CURRENT: u64 = u64::MAX;
 
-/// How an endpoint is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
     Plain,
@@ -104,7 +103,6 @@ fn open(scope: &File, flags: u32, params: Params) -> Result<File> {
     Ok(endpoint)
 }
 
-/// `argument` is the structure of this command.
 fn call<T>(file: &File, command: libc::Ioctl, argument: &mut T) -> nix::Result<i32> {
     // SAFETY: the kernel accesses one structure of the size that it begins with, and what that names.
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), command, argument) })
@@ -114,8 +112,7 @@ fn call<T>(file: &File, command: libc::Ioctl, argument: &mut T) -> nix::Result<i
 fn mapped_receiver(endpoint: File, size: usize) -> Result<End> {
     let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
     let (offset, access) = (bus::MMAP_DATA as i64, ProtFlags::PROT_READ);
-    // SAFETY: the kernel chooses the address, so the new mapping aliases nothing. It is never unmapped: the process of a receiver
-    // ends with it.
+    // SAFETY: the kernel chooses the address, so the new mapping aliases nothing. It ends with the process.
     let mapping = unsafe { mmap(None, MAPPED_BYTES, access, flags, &endpoint, offset) };
     let mapping = mapping.context("cannot map a bus")?.cast::<u8>();
     let at_once = (CAPACITY / HELD_PART / size).clamp(1, RECEIVE_MAX);
@@ -139,10 +136,8 @@ fn mapped_receiver(endpoint: File, size: usize) -> Result<End> {
         };
         let entry = entries[next];
         let (offset, length) = (entry.offset as usize, entry.length as usize);
-        ensure!(
-            offset + length <= MAPPED_BYTES.get(),
-            "a message is outside of the mapping"
-        );
+        let is_inside = offset + length <= MAPPED_BYTES.get();
+        ensure!(is_inside, "a message is outside of the mapping");
         // SAFETY: the message is in the mapping, and does not change before it is released.
         visit(unsafe { std::slice::from_raw_parts(mapping.add(offset).as_ptr(), length) })?;
         released = entry.sequence + 1;
@@ -154,9 +149,7 @@ fn mapped_receiver(endpoint: File, size: usize) -> Result<End> {
 fn ring() -> Result<IoUring> {
     let mut builder = IoUring::builder();
     let ring = builder.setup_single_issuer().setup_defer_taskrun().build(2);
-    ring.context(
-        "cannot create an io_uring; check 'sysctl kernel.io_uring_disabled' (needs Linux 6.1)",
-    )
+    ring.context("no io_uring; check 'sysctl kernel.io_uring_disabled' (needs Linux 6.1)")
 }
 
 fn uring_sender(endpoint: File) -> Result<End> {
@@ -178,16 +171,12 @@ fn uring_receiver(endpoint: File, conditions: &Conditions) -> Result<End> {
     let mut message = vec![0; conditions.size];
     let length = u32::try_from(message.len())?;
     // io_uring waits on a file with O_NONBLOCK, too, unless the request says otherwise.
-    let flags = if conditions.blocks() {
-        0
-    } else {
-        libc::RWF_NOWAIT
-    };
+    let blocks = conditions.blocks();
+    let flags = if blocks { 0 } else { libc::RWF_NOWAIT };
     End::receiver(move |visit: Visit| {
         let fd = types::Fd(endpoint.as_raw_fd());
-        let read = opcode::Read::new(fd, message.as_mut_ptr(), length)
-            .offset(CURRENT)
-            .rw_flags(flags);
+        let read = opcode::Read::new(fd, message.as_mut_ptr(), length);
+        let read = read.offset(CURRENT).rw_flags(flags);
         // SAFETY: the buffer outlives the call, and is not used meanwhile.
         match unsafe { complete(&mut ring, &read.build()) }? {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),

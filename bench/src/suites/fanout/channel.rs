@@ -14,9 +14,8 @@ use crate::suites::plan::Plan;
 /// Bytes that a mechanism holds for each receiver, or for all. Each holds a whole burst.
 pub const CAPACITY: usize = 1 << 20;
 
-/// A mechanism.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct FanoutMechanism {
     pub name: &'static str,
     /// A message has one receiver; otherwise all receive it.
     pub to_one: bool,
@@ -28,7 +27,6 @@ pub struct Way {
 /// Fails if the mechanism cannot be measured here. The paths are for sockets.
 pub type Prepare = fn(&Plan, &Rc<TempPaths>) -> Result<Create>;
 
-/// Creates a channel, before the fork.
 pub type Create = Rc<dyn Fn(&Conditions) -> Result<Channel>>;
 
 /// Opens the end of the sender (None) or of the receiver with this number, and closes all other ends. Each process opens one.
@@ -50,7 +48,6 @@ pub type Send = Box<dyn FnMut(&[u8]) -> Result<()>>;
 /// Passes the next message on. False: there is none; never if the channel is blocking.
 pub type Receive = Box<dyn FnMut(Visit) -> Result<bool>>;
 
-/// What a receiver does with a message.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
 impl End {

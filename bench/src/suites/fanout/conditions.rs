@@ -34,7 +34,6 @@ impl Measured {
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     pub receivers: usize,
-    /// Message size in bytes.
     pub size: usize,
     pub what: Measured,
 }
@@ -64,7 +63,6 @@ const EVERY: Mechanisms = &[];
 const MOST: &[usize] = &[16];
 const ONE_AND_MOST: &[usize] = &[1, 16];
 const ALL_SIZES: &[usize] = &[64, 256, 1024, 4096, 16384, 32768];
-/// The sizes of conditions that are measured beside the others.
 const FEW_SIZES: &[usize] = &[64, 4096, 32768];
 const EXTREMES: &[usize] = &[64, 32768];
 
@@ -76,8 +74,7 @@ const QUICK: &[Comparison] = &[
         &["unix-stream", "eventfd-shm", "eventfd-shm-shared", "zeromq", "dbus-daemon", "sluice-bus", "sluice-bus-multicast"]),
 ];
 
-/// All mechanisms with the shortest message to one receiver and to the most, and elsewhere those that a criterion of the report or a
-/// table needs. Starting 17 emulated processes takes longer than a round.
+/// All mechanisms with the shortest message, and elsewhere what a criterion or a table needs: starting 17 emulated processes takes long.
 #[rustfmt::skip]
 const STANDARD: &[Comparison] = &[
     (Busy, ONE_AND_MOST, &[64], EVERY),
@@ -116,18 +113,15 @@ pub fn of(plan: &Plan) -> Vec<(Conditions, Mechanisms)> {
     };
     let mut all = Vec::new();
     for &(what, receivers, default, mechanisms) in comparisons {
-        let mut sizes = match plan.sizes.is_empty() {
-            true => default.to_vec(),
-            false => plan.sizes.clone(),
-        };
+        let mut sizes = plan.sizes_or(&[default; 4]);
         sizes.retain(|size| default != FEW_SIZES || FEW_SIZES.contains(size));
         for &receivers in receivers {
-            let conditions = sizes.iter().map(|&size| Conditions {
+            let of_size = |&size| Conditions {
                 receivers,
                 size,
                 what,
-            });
-            all.extend(conditions.map(|one| (one, mechanisms)));
+            };
+            all.extend(sizes.iter().map(|size| (of_size(size), mechanisms)));
         }
     }
     all

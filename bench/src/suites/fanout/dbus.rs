@@ -44,21 +44,18 @@ pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
 
 fn connect(address: &str) -> Result<Channel> {
     let mut connection = Channel::open_private(address).context("cannot connect to D-Bus")?;
-    connection
-        .register()
-        .context("cannot register with D-Bus")?;
+    let registered = connection.register();
+    registered.context("cannot register with D-Bus")?;
     Ok(connection)
 }
 
 fn emitter(address: &str) -> Result<End> {
-    let mut daemon = Server::spawn(
-        Command::new(DAEMON)
-            .args(["--session", "--nofork", "--nopidfile"])
-            .arg(format!("--address={address}"))
-            .stderr(Stdio::null()),
-    )?;
-    let connection = daemon
-        .await_start(|| connect(address))
+    let mut command = Command::new(DAEMON);
+    command.args(["--session", "--nofork", "--nopidfile"]);
+    command.arg(format!("--address={address}"));
+    let mut daemon = Server::spawn(command.stderr(Stdio::null()))?;
+    let connection = daemon.await_start(|| connect(address));
+    let connection = connection
         .with_context(|| format!("{DAEMON} did not start; try '{DAEMON} --session --nofork'"))?;
     let (path, name) = (Path::from("/org/sluice/Bench"), Member::from("Message"));
     let interface = Interface::from(INTERFACE);
@@ -81,9 +78,8 @@ fn listener(address: &str, blocks: bool) -> Result<End> {
     let daemon = "org.freedesktop.DBus";
     let subscription =
         Message::call_with_args(daemon, "/org/freedesktop/DBus", daemon, "AddMatch", (RULE,));
-    connection
-        .send_with_reply_and_block(subscription, START_TIMEOUT)
-        .context("cannot subscribe to signals")?;
+    let subscribed = connection.send_with_reply_and_block(subscription, START_TIMEOUT);
+    subscribed.context("cannot subscribe to signals")?;
     let timeout = (!blocks).then_some(Duration::ZERO);
     End::receiver(move |visit: Visit| {
         let mut looked = false;

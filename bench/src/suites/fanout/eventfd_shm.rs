@@ -21,7 +21,6 @@ use crate::suites::counters::Counters;
 /// Polls of the position of a receiver before the sender yields its processor.
 const POLLS: u32 = 100;
 
-/// With this number of rings.
 pub fn rings(count: fn(&Conditions) -> usize) -> Result<Create> {
     Ok(Rc::new(move |conditions: &Conditions| {
         let memory = Memory::new(conditions, count(conditions))?;

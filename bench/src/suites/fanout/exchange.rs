@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process that sends, and several that receive. The sender is alone on the first processor, the receivers share the
-//! second one, except where throughput to several receivers is measured: the scheduler then uses both for all.
-//!
-//! Costs are measured in bursts, each of which fits into every channel. The sender waits for the receivers after each
-//! burst, and only the burst itself is counted, so its cost contains no waiting for room.
+//! One process that sends, and several that receive. The sender is alone on the first processor, the receivers share the second one,
+//! except where throughput to several receivers is measured: the scheduler then uses both for all. Costs are measured in bursts, each of
+//! which fits into every channel. The sender waits for the receivers after each burst, and only the burst itself is counted.
 
 use std::hint::spin_loop;
 use std::thread::{sleep, yield_now};
@@ -13,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::workers::{Group, Side, Start};
 
-use super::channel::{CAPACITY, Channel, Create, End, Receive, Sender, Way};
+use super::channel::{CAPACITY, Channel, Create, End, FanoutMechanism, Receive, Sender};
 use super::conditions::{Conditions, Measured};
 use super::messages::{self, END, Seen};
 use crate::harness::rounds::{Job, Measurement};
@@ -33,20 +31,17 @@ const PAUSES: usize = 200;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 pub struct Exchange {
-    pub way: Way,
+    pub mechanism: FanoutMechanism,
     pub create: Create,
     pub confinement: Confinement,
     pub conditions: Conditions,
     pub duration: Duration,
 }
 
-/// What the processes of one exchange share.
 struct Shared {
     /// The number of messages to send, of which all bytes are compared. None: it sends until the measured time is over.
     messages: Option<u64>,
-    /// The messages that may be received.
     released: Counters,
-    /// The messages that each receiver has received.
     received: Counters,
 }
 
@@ -76,9 +71,8 @@ impl Exchange {
         self.conditions.what == Measured::Streaming
     }
 
-    /// Receptions of this number of messages.
     fn deliveries(&self, messages: u64) -> u64 {
-        match self.way.to_one {
+        match self.mechanism.to_one {
             true => messages,
             false => messages * self.conditions.receivers as u64,
         }
@@ -108,7 +102,7 @@ impl Exchange {
         for receiver in receivers {
             let [messages, sum, end, cpu] = receiver[..].try_into()?;
             ensure!(
-                messages == sent || self.way.to_one,
+                messages == sent || self.mechanism.to_one,
                 "{sent} messages were sent, but a receiver has received {messages}"
             );
             received += messages;
@@ -137,7 +131,9 @@ impl Exchange {
     fn enter(&self, side: Side) -> Result<()> {
         match self.streams() && self.conditions.receivers > 1 {
             true => self.confinement.enter_any_cpu(),
-            false => self.confinement.enter_with(side, self.way.own_threads),
+            false => self
+                .confinement
+                .enter_with(side, self.mechanism.own_threads),
         }
     }
 
@@ -183,24 +179,23 @@ impl Exchange {
         }
     }
 
-    /// Tells each receiver that there are no more messages, and waits for all: receivers of ZeroMQ may drop messages when the sender
-    /// closes its end before they have received them.
+    /// Ends the receivers, and waits for all: receivers of ZeroMQ may drop messages when the sender closes its end before.
     fn end(&self, shared: &Shared, sender: &mut Sender, last: &[u8], sent: u64) -> Result<()> {
         let all = self.deliveries(sent) + self.conditions.receivers as u64;
-        if !self.way.to_one {
+        if !self.mechanism.to_one {
             (sender.send)(last)?;
             shared.released.set(0, sent + 1);
         }
         let mut ends = 0;
         while shared.received.total() < all {
-            if self.way.to_one {
+            if self.mechanism.to_one {
                 // Which receiver gets the next message is not known: a send that is repeated may pass one over. So ends are sent
                 // until each has one. They are short, because those for receivers that have ended stay in the channel.
                 (sender.send)(&END.to_ne_bytes())?;
                 ends += 1;
                 shared.released.set(0, sent + ends);
             }
-            match self.streams() || self.way.to_one {
+            match self.streams() || self.mechanism.to_one {
                 true => sleep(LOOK_INTERVAL),
                 false => pause(),
             }
@@ -208,8 +203,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the number of messages, the sum of their numbers, the time of the last one, and the processor time of
-    /// receptions.
+    /// Returns the number of messages, the sum of their numbers, the time of the last one, and the processor time.
     fn receive(
         &self,
         shared: &Shared,
@@ -218,7 +212,11 @@ impl Exchange {
         start: &mut Start,
     ) -> Result<Vec<u64>> {
         let is_busy = !self.conditions.blocks();
-        let mut seen = Seen::new(&self.conditions, self.way.to_one, shared.messages.is_some());
+        let mut seen = Seen::new(
+            &self.conditions,
+            self.mechanism.to_one,
+            shared.messages.is_some(),
+        );
         self.enter(Side::Second)?;
         start.wait()?;
         let (mut released, mut cpu, mut burst_cpu) = (0, 0, clock::thread_cpu_ns());
@@ -232,7 +230,7 @@ impl Exchange {
             }
             shared.received.set(number, seen.messages);
             // A message to all that is still on its way is awaited; of one for another receiver nothing is known.
-            if is_busy && (self.way.to_one || !in_turn) {
+            if is_busy && (self.mechanism.to_one || !in_turn) {
                 cpu += clock::thread_cpu_ns() - burst_cpu;
                 while shared.released.get(0) <= released {
                     yield_now();
@@ -249,7 +247,6 @@ impl Exchange {
     }
 }
 
-/// Between two looks of a sender that spins.
 fn pause() {
     (0..PAUSES).for_each(|_| spin_loop());
 }

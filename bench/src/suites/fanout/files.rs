@@ -5,36 +5,27 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::mem::take;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice, tee};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::pipe2;
+use nix::sys::socket::SockType;
 
 use super::channel::{CAPACITY, Create, End, Visit};
 use super::conditions::Conditions;
-use crate::mechanisms::unix_socket::enlarge_send_buffer;
+use crate::mechanisms::pipe::large_pipe;
+use crate::mechanisms::stream::Ends;
+use crate::mechanisms::unix_socket::large_pair;
 
 /// The kernel counts the memory of a message, which is several times as much as the bytes of a short one.
 const SEND_BUFFER: usize = 4 * CAPACITY;
 
-/// To receive from, and to send to.
-type Ends = (OwnedFd, OwnedFd);
-
 pub fn pipe() -> Result<Ends> {
-    let ends = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
-    fcntl(&ends.1, FcntlArg::F_SETPIPE_SZ(CAPACITY as i32))
-        .context("cannot enlarge a pipe; run as root or raise fs.pipe-max-size")?;
-    Ok(ends)
+    large_pipe(CAPACITY)
 }
 
 pub fn socket_pair(kind: SockType) -> Result<Ends> {
-    let pair = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
-    let (sending, receiving) = pair.context("cannot create a socket pair")?;
-    enlarge_send_buffer(&sending, SEND_BUFFER)?;
-    Ok((receiving, sending))
+    large_pair(kind, SEND_BUFFER)
 }
 
 /// Fails if this process cannot have pipes or buffers of the needed size. A stream may be read in parts of messages.
@@ -64,12 +55,10 @@ pub fn of_pairs(
     }))
 }
 
-/// Writes each message to each file.
 pub fn to_each(mut files: Vec<File>) -> Result<End> {
     End::sender(move |message| {
-        let sent = files
-            .iter_mut()
-            .try_for_each(|file| file.write_all(message));
+        let mut files = files.iter_mut();
+        let sent = files.try_for_each(|file| file.write_all(message));
         sent.context("cannot send a message")
     })
 }
@@ -92,10 +81,7 @@ pub fn duplicate(pipes: Vec<File>) -> Result<End> {
 }
 
 fn expect_all(moved: usize, size: usize) -> Result<()> {
-    ensure!(
-        moved == size,
-        "{moved} of {size} bytes fit into a pipe; a burst must fit"
-    );
+    ensure!(moved == size, "{moved} of {size} bytes fit into a pipe");
     Ok(())
 }
 

@@ -10,12 +10,10 @@ use super::conditions::{Conditions, Measured};
 /// Each message begins with its number; the last one with this.
 pub const END: u64 = u64::MAX;
 const HEADER: usize = size_of::<u64>();
-/// Bytes of a cache line.
 const LINE: usize = 64;
 /// The bytes of a message depend on its number modulo this.
 const PATTERNS: usize = 251;
 
-/// What follows the number of a message, without an end.
 fn pattern(number: u64) -> impl Iterator<Item = u8> {
     let first = HEADER + number as usize % PATTERNS;
     (first..).map(|at| (at * 7 + at / PATTERNS) as u8)
@@ -31,12 +29,10 @@ pub fn write(message: &mut [u8], number: u64, compared: bool) {
     }
 }
 
-/// What a receiver has received.
 pub struct Seen<'a> {
     conditions: &'a Conditions,
     /// Other receivers may receive the messages between two messages of this receiver.
     to_one: bool,
-    /// All bytes are compared.
     compared: bool,
     next: u64,
     pub messages: u64,
@@ -84,7 +80,6 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A word of each cache line.
 fn read_lines(message: &[u8]) -> u64 {
     let words = message.chunks(LINE).filter_map(|line| line.first_chunk());
     words.fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))

@@ -19,7 +19,7 @@ use nix::sys::socket::SockType;
 use sluice_abi::bus::{BROADCAST, MULTICAST, UNICAST};
 
 use self::bus::Calls::{Mapped, Plain, Uring};
-use self::channel::{Create, Prepare, Way};
+use self::channel::{Create, FanoutMechanism, Prepare};
 use self::conditions::{Conditions, Measured};
 use self::exchange::Exchange;
 use self::files::{duplicate, of_pairs, pipe, socket_pair, to_each};
@@ -33,24 +33,24 @@ const SUITE: &str = "fanout";
 const REFERENCE: &str = "pipe";
 
 #[rustfmt::skip]
-const WAYS: [Way; 13] = [
-    way(REFERENCE, |_, _| of_pairs(pipe, to_each, true)),
-    way("pipe-tee", |_, _| of_pairs(pipe, duplicate, true)),
-    way("unix-stream", |_, _| of_pairs(|| socket_pair(SockType::Stream), to_each, true)),
-    way("unix-seqpacket", |_, _| of_pairs(|| socket_pair(SockType::SeqPacket), to_each, false)),
-    way("eventfd-shm", |_, _| eventfd_shm::rings(|conditions| conditions.receivers)),
-    way("eventfd-shm-shared", |_, _| eventfd_shm::rings(|_| 1)),
-    Way { own_threads: true, ..way("zeromq", zeromq::prepare) },
-    way("dbus-daemon", dbus::prepare),
-    way("sluice-bus", |plan, _| bus::prepare(plan, BROADCAST, Plain)),
-    way("sluice-bus-map", |plan, _| bus::prepare(plan, BROADCAST, Mapped)),
-    way("sluice-bus-uring", |plan, _| bus::prepare(plan, BROADCAST, Uring)),
-    Way { to_one: true, ..way("sluice-bus-multicast", |plan, _| bus::prepare(plan, MULTICAST, Plain)) },
-    Way { to_one: true, ..way("sluice-bus-unicast", |plan, _| bus::prepare(plan, UNICAST, Plain)) },
+const MECHANISMS: [FanoutMechanism; 13] = [
+    mechanism(REFERENCE, |_, _| of_pairs(pipe, to_each, true)),
+    mechanism("pipe-tee", |_, _| of_pairs(pipe, duplicate, true)),
+    mechanism("unix-stream", |_, _| of_pairs(|| socket_pair(SockType::Stream), to_each, true)),
+    mechanism("unix-seqpacket", |_, _| of_pairs(|| socket_pair(SockType::SeqPacket), to_each, false)),
+    mechanism("eventfd-shm", |_, _| eventfd_shm::rings(|conditions| conditions.receivers)),
+    mechanism("eventfd-shm-shared", |_, _| eventfd_shm::rings(|_| 1)),
+    FanoutMechanism { own_threads: true, ..mechanism("zeromq", zeromq::prepare) },
+    mechanism("dbus-daemon", dbus::prepare),
+    mechanism("sluice-bus", |plan, _| bus::prepare(plan, BROADCAST, Plain)),
+    mechanism("sluice-bus-map", |plan, _| bus::prepare(plan, BROADCAST, Mapped)),
+    mechanism("sluice-bus-uring", |plan, _| bus::prepare(plan, BROADCAST, Uring)),
+    FanoutMechanism { to_one: true, ..mechanism("sluice-bus-multicast", |plan, _| bus::prepare(plan, MULTICAST, Plain)) },
+    FanoutMechanism { to_one: true, ..mechanism("sluice-bus-unicast", |plan, _| bus::prepare(plan, UNICAST, Plain)) },
 ];
 
-const fn way(name: &'static str, prepare: Prepare) -> Way {
-    Way {
+const fn mechanism(name: &'static str, prepare: Prepare) -> FanoutMechanism {
+    FanoutMechanism {
         name,
         to_one: false,
         own_threads: false,
@@ -58,10 +58,9 @@ const fn way(name: &'static str, prepare: Prepare) -> Way {
     }
 }
 
-impl Way {
-    /// Unicast with several receivers differs from multicast only in who receives. A message that one process receives is not
-    /// delivered to sixteen, so its rate is not compared there.
-    /// D-Bus does not stop a sender that is faster than the receivers.
+impl FanoutMechanism {
+    /// Unicast with several receivers differs from multicast only in who receives. The rate of a message that one process receives is not
+    /// comparable with a message to sixteen. D-Bus does not stop a sender that is faster than the receivers.
     fn applies(&self, conditions: &Conditions) -> bool {
         let streams = conditions.what == Measured::Streaming;
         match (self.name, conditions.receivers) {
@@ -74,7 +73,7 @@ impl Way {
 }
 
 pub fn mechanisms() -> Vec<&'static str> {
-    WAYS.map(|way| way.name).to_vec()
+    MECHANISMS.map(|mechanism| mechanism.name).to_vec()
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
@@ -82,22 +81,22 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     if let Some(case) = without_two_cpus(plan, SUITE, title, Metric::Cost) {
         return Ok(vec![case]);
     }
-    let ways = prepared(plan);
-    let conditions = conditions::of(plan).into_iter();
-    conditions
-        .map(|(one, mechanisms)| case(plan, &ways, one, mechanisms))
-        .collect()
+    let prepared = prepared(plan);
+    let case = |(one, mechanisms)| case(plan, &prepared, one, mechanisms);
+    conditions::of(plan).into_iter().map(case).collect()
 }
 
 /// With what creates their channels, or why they cannot be measured here.
-fn prepared(plan: &Plan) -> Vec<(Way, Result<Create>)> {
+fn prepared(plan: &Plan) -> Vec<(FanoutMechanism, Result<Create>)> {
     let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
-    WAYS.map(|way| (way, (way.prepare)(plan, &paths))).into()
+    MECHANISMS
+        .map(|mechanism| (mechanism, (mechanism.prepare)(plan, &paths)))
+        .into()
 }
 
 fn case(
     plan: &Plan,
-    ways: &[(Way, Result<Create>)],
+    prepared: &[(FanoutMechanism, Result<Create>)],
     conditions: Conditions,
     mechanisms: &[&str],
 ) -> Result<Case> {
@@ -112,6 +111,7 @@ fn case(
     };
     let mut case = Case {
         size: Some(conditions.size),
+        processes: 1 + conditions.receivers,
         reference: Some(REFERENCE),
         ..Case::new(SUITE, conditions.title(), Placement::TwoCpus, metric)
     };
@@ -119,35 +119,31 @@ fn case(
         true => plan.wants(name),
         false => mechanisms.contains(&name),
     };
-    for (way, create) in ways {
-        let name = way.name;
-        if !(name == REFERENCE || wants(name)) || !way.applies(&conditions) {
+    for (mechanism, create) in prepared {
+        let name = mechanism.name;
+        if !(name == REFERENCE || wants(name)) || !mechanism.applies(&conditions) {
             continue;
         }
-        let create = match (create, &plan.tree) {
-            (Ok(create), _) => Rc::clone(create),
-            // It tells a failure from a module that is not loaded.
-            (Err(_), Err(skip)) if name.starts_with("sluice") => {
-                case.skipped.push(skip.of(name));
-                continue;
-            }
-            (Err(error), _) => {
-                let reason = format!("{error:#}");
-                case.skipped.push(Skipped::unavailable(name, reason));
+        let create = match create {
+            Ok(create) => Rc::clone(create),
+            Err(error) => {
+                let skip = plan.tree.as_ref().err();
+                // It tells a failure from a module that is not loaded.
+                let skip = skip.filter(|_| name.starts_with("sluice"));
+                let unavailable = || Skipped::unavailable(name, format!("{error:#}"));
+                let skip = skip.map_or_else(unavailable, |skip| skip.of(name));
+                case.skipped.push(skip);
                 continue;
             }
         };
         let exchange = Exchange {
-            way: *way,
+            mechanism: *mechanism,
             create,
             confinement: confinement.clone(),
             conditions,
             duration: plan.duration,
         };
-        let subject = Subject {
-            processes: 1 + conditions.receivers,
-            ..Subject::new(name, name.into(), waiting, exchange)
-        };
+        let subject = Subject::new(name, name.into(), waiting, exchange);
         case.subjects.push(subject);
     }
     let case = case.axis("receivers", conditions.receivers);
@@ -170,14 +166,15 @@ mod tests {
             return;
         }
         let plan = plan();
-        let ways = prepared(&plan);
+        let prepared = prepared(&plan);
         for (what, size) in [(Busy, 64), (Asleep, 5000), (Streaming, 5000)] {
+            let receivers = 3;
             let conditions = Conditions {
-                receivers: 3,
+                receivers,
                 size,
                 what,
             };
-            for subject in case(&plan, &ways, conditions, &[]).unwrap().subjects {
+            for subject in case(&plan, &prepared, conditions, &[]).unwrap().subjects {
                 let context = format!("{} {}", subject.label, conditions.title());
                 subject.job.check().expect(&context);
                 let measured = subject.job.measure().expect(&context);

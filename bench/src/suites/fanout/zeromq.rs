@@ -10,15 +10,15 @@ use anyhow::{Context, Result};
 use super::channel::{Create, End, Visit};
 use super::conditions::Conditions;
 use crate::mechanisms::temp_paths::TempPaths;
+use crate::mechanisms::zeromq::endpoint;
 use crate::mechanisms::zmq_library::{Kind, Socket, zmq};
 use crate::suites::plan::Plan;
 
-/// The sockets are created after the fork, because their threads start with them.
 pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
     zmq()?;
     let paths = Rc::clone(paths);
     Ok(Rc::new(move |&conditions: &Conditions| {
-        let endpoint = format!("ipc://{}", paths.next_path()?.display());
+        let endpoint = endpoint(&paths)?;
         Ok(Box::new(move |number| match number {
             None => publisher(&endpoint, conditions.receivers),
             Some(_) => subscriber(&endpoint, &conditions),
@@ -27,9 +27,7 @@ pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
 }
 
 fn publisher(endpoint: &str, receivers: usize) -> Result<End> {
-    let socket = Socket::new(Kind::XPub)?;
-    socket.deliver_all()?;
-    let socket = socket.bind(endpoint)?;
+    let socket = Socket::new(Kind::XPub)?.bind(endpoint)?;
     for _ in 0..receivers {
         let subscription = socket.receive(&mut [0; 1]);
         subscription.context("cannot receive a subscription")?;
@@ -38,9 +36,7 @@ fn publisher(endpoint: &str, receivers: usize) -> Result<End> {
 }
 
 fn subscriber(endpoint: &str, conditions: &Conditions) -> Result<End> {
-    let socket = Socket::new(Kind::Sub)?;
-    socket.subscribe_to_all()?;
-    let socket = socket.connect(endpoint)?;
+    let socket = Socket::new(Kind::Sub)?.connect(endpoint)?;
     let blocks = conditions.blocks();
     let mut message = vec![0; conditions.size];
     End::receiver(move |visit: Visit| {

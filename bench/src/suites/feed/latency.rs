@@ -35,7 +35,6 @@ pub struct Header {
     pub sequence: u64,
     /// Packets lost directly before this one, by the producer's count; None if it does not count them.
     pub lost: Option<u64>,
-    /// The producer's time stamp counter.
     pub cycles: u64,
 }
 
@@ -65,7 +64,6 @@ pub fn packets(mut receive: impl FnMut() -> Result<Received> + 'static) -> Resul
     }))
 }
 
-/// Samples packets that are received by read(2).
 pub fn read_packets(mut file: File, header: fn(&[u8; SIZE]) -> Option<Header>) -> Result<Sampler> {
     packets(move || {
         let mut packet = [0; SIZE];
@@ -142,26 +140,19 @@ fn record(samples: usize, mut take: Sampler) -> Result<Vec<u64>> {
         cycles.push(sample);
         all_lost += lost;
     }
-    let figures = vec![
-        clock::now_ns() - begin_ns,
-        clock::cycles() - begin_cycles,
-        clock::cpu_ns() - begin_cpu_ns,
-        all_lost,
-    ];
+    let (time, counted) = (clock::now_ns() - begin_ns, clock::cycles() - begin_cycles);
+    let figures = vec![time, counted, clock::cpu_ns() - begin_cpu_ns, all_lost];
     Ok([figures, cycles].concat())
 }
 
-/// The measurement with the numbers of record(), and the number of lost packets. The clock of the process gives the frequency of
-/// the time stamp counter.
+/// Also returns the number of lost packets. The clock of the process gives the frequency of the time stamp counter.
 fn measurement(numbers: &[u64]) -> Result<(Measurement, u64)> {
     let [elapsed_ns, cycles, cpu_ns, lost, ref samples @ ..] = *numbers else {
         bail!("a process reported {} numbers", numbers.len());
     };
     let cycles_per_ns = cycles as f64 / elapsed_ns as f64;
-    ensure!(
-        cycles_per_ns.is_normal(),
-        "the time stamp counter stands still"
-    );
+    let is_running = cycles_per_ns.is_normal();
+    ensure!(is_running, "the time stamp counter stands still");
     let ns = |cycles: &u64| (*cycles as f64 / cycles_per_ns).round() as u64;
     let measured = Measurement {
         samples: samples.iter().map(ns).collect(),

@@ -42,10 +42,7 @@ pub fn mapped(cpu: usize) -> Result<Sampler> {
             polls = polls.saturating_add(1);
         }
         let length = consumer.peek()?.context("a record vanished")?;
-        ensure!(
-            length as usize == SIZE,
-            "a packet has {length} bytes instead of {SIZE}"
-        );
+        ensure!(length as usize == SIZE, "a packet has {length} bytes");
         let (memory, at) = (consumer.memory(), consumer.bytes());
         for (index, bytes) in (0..).zip(packet.chunks_exact_mut(4)) {
             let word = memory.word(at + 4 * index).load(Ordering::Relaxed);

@@ -23,7 +23,6 @@ const INSTRUCTIONS_PER_ITERATION: u64 = 2;
 /// The count of the loop may differ from its length by one in so many.
 const TOLERANCE: u64 = 1000;
 const BACKGROUND_LOOPS: usize = 5;
-/// Bytes that one instruction writes.
 const STRING: usize = 1 << 20;
 /// It, and what prepares its registers. It begins anew after each interrupt.
 const MAX_OF_STRING: u64 = 100;
@@ -32,8 +31,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// A no-operation instruction that vm/plugin/count.c recognises: nopl with the displacement "Slui".
 #[inline(always)]
 pub fn mark() {
-    // SAFETY: it changes neither registers nor memory. The compiler moves no memory access across it, because it does not
-    // know that.
+    // SAFETY: it changes neither registers nor memory; the compiler moves no memory access across it.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
@@ -60,7 +58,6 @@ fn spin(iterations: u64) {
     (0..iterations).for_each(|_| std::hint::spin_loop());
 }
 
-/// Writes all bytes with one instruction.
 fn fill(bytes: &mut [u8]) {
     // SAFETY: it writes as many bytes as there are, and the direction flag is clear.
     #[cfg(target_arch = "x86_64")]
@@ -87,7 +84,6 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// None where no instructions are counted.
     pub fn open() -> Result<Option<Self>> {
         let Some(path) = env::var_os(VARIABLE) else {
             return Ok(None);
@@ -124,7 +120,6 @@ impl Counter {
         Ok((value, section(&self.read()?, before)?))
     }
 
-    /// The time of the loop, and its instructions.
     fn count_loop(&self) -> Result<(u64, Count)> {
         self.count(|| {
             // What the kernel has deferred, such as the work after reading the file of counts, is done by then.
@@ -137,7 +132,6 @@ impl Counter {
         })
     }
 
-    /// The instructions of each of these operations, which took this time.
     pub fn measurement(
         &self,
         [user, kernel]: Count,
@@ -222,18 +216,6 @@ mod tests {
         }
         for text in ["1\n", "1 x\n", "1 2 3\n", "-1 2\n", "\n"] {
             assert_eq!(parse(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn the_background_is_subtracted_from_the_instructions_of_the_kernel() {
-        let counter = Counter {
-            path: PathBuf::new(),
-            background: 0.001,
-        };
-        for (kernel, expected) in [(1_010_000, 10_000.0), (3, 0.0)] {
-            let measured = counter.measurement([50_000, kernel], 10_000_000, 100);
-            assert_eq!(measured.figures, [(USER, 500.0), (KERNEL, expected)]);
         }
     }
 }

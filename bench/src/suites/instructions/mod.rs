@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions per operation: those that the whole guest executes, of programs and of its kernel, counted by a plugin of
-//! QEMU (`vm/run --count`). Unlike emulated times they do not depend on the emulation. How often processes wait for each other does: counts of
-//! what takes the same path each time repeat within a percent, counts of a stream whose receiver sleeps and spins do not.
-//!
-//! Each count is of a fixed number of operations, minus the background: the interrupts of timers and what else the guest
-//! does meanwhile, at the rate at which the kernel executes instructions while a process runs a loop of its own.
+//! Instructions per operation: those that the whole guest executes, of programs and of its kernel, counted by a plugin of QEMU
+//! (`vm/run --count`). They do not depend on the emulation, but on how often processes wait for each other: counts of what takes the
+//! same path each time repeat within a percent, counts of a stream whose receiver sleeps and spins do not. Each count is of a fixed
+//! number of operations, minus the background: what the kernel executes while a process runs a loop of its own.
 
 mod counter;
 mod operations;
@@ -12,11 +10,10 @@ mod operations;
 use std::rc::Rc;
 
 use anyhow::Result;
-use sluice_testkit::units;
 
 use self::counter::{Control, Counter, ITERATIONS};
 use self::operations::Operations;
-use super::plan::{Plan, Scale, Sizes};
+use super::plan::{Plan, Scale, Sizes, title};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric, Skipped, Subject};
 use crate::harness::waiting::Waiting;
@@ -30,22 +27,18 @@ const ROUND_TRIP_SIZES: Sizes = [&[64], &[64], &[64, 4096], &[64]];
 const STREAM_SIZES: Sizes = [&[64], &[64, 4096], &[64, 4096], &[64]];
 
 /// What a quick run counts, unless others are chosen: the guest that counts is slow.
-const QUICK: [&str; 5] = [
-    "pipe",
-    "unix-stream",
-    "sluice-pipe",
-    "sluice-ring",
-    "eventfd-shm",
-];
+#[rustfmt::skip]
+const QUICK: [&str; 5] = ["pipe", "unix-stream", "sluice-pipe", "sluice-ring", "eventfd-shm"];
 
 const NOT_HERE: &str = "the instructions of this machine are not counted; 'make bench' counts them in a VM of its own, as does vm/run --count";
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let title = format!(
-        "{} million iterations of two instructions",
-        ITERATIONS / 1_000_000
-    );
-    let mut control = Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions);
+    let millions = ITERATIONS / 1_000_000;
+    let title = format!("{millions} million iterations of two instructions");
+    let mut control = Case {
+        processes: 1,
+        ..Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions)
+    };
     let counter = match Counter::open() {
         Ok(Some(counter)) => Rc::new(counter),
         not_open => {
@@ -59,10 +52,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         }
     };
     let job = Control(Rc::clone(&counter));
-    control.subjects.push(Subject {
-        processes: 1,
-        ..Subject::new(CONTROL_LOOP, CONTROL_LOOP.into(), Waiting::Sleep, job)
-    });
+    let subject = Subject::new(CONTROL_LOOP, CONTROL_LOOP.into(), Waiting::Sleep, job);
+    control.subjects.push(subject);
     let mut cases = vec![control];
     for task in plan.tasks(&ROUND_TRIP_SIZES, Workload::RequestReply) {
         if task.placement == Placement::SameCpu || plan.scale == Scale::Full {
@@ -82,18 +73,16 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, task: Task, counter: &Rc<Counter>) -> Result<Case> {
-    let (bytes, place) = (units::size(task.size), task.placement.name());
     let title = match task.workload {
-        Workload::RequestReply => format!("round trip of {bytes} {place}"),
-        _ => format!("message of a stream, {bytes} {place}"),
+        Workload::RequestReply => format!("round trip of {}", title(&task, "")),
+        _ => format!("message of a stream, {}", title(&task, "")),
     };
-    let mut case = plan.case(SUITE, title, Metric::Instructions, task, |setup| {
-        Operations {
-            setup,
-            workload: task.workload,
-            counter: Rc::clone(counter),
-        }
-    })?;
+    let job = |setup| Operations {
+        setup,
+        workload: task.workload,
+        counter: Rc::clone(counter),
+    };
+    let mut case = plan.case(SUITE, title, Metric::Instructions, task, job)?;
     if plan.scale == Scale::Quick && plan.chosen.is_empty() {
         case = case.only(&QUICK);
     }

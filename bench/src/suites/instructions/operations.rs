@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::{Side, Start};
 
 use super::counter::{Counter, mark};
 use crate::harness::rounds::{Job, Measurement};
-use crate::mechanisms::{Link, Receiver, Sender, Workload, pipe};
+use crate::mechanisms::{Receiver, Workload, pipe};
 use crate::suites::rtt::RoundTrip;
-use crate::suites::setup::{self, PROCESS_TIMEOUT, Setup};
+use crate::suites::setup::{Ends, PROCESS_TIMEOUT, Setup};
 use crate::suites::stream::{Length, Stream};
 
+const TIMEOUT: Duration = PROCESS_TIMEOUT.saturating_mul(4);
 /// Not counted: page faults, and adaptive parts of the kernel.
 const WARM_UP: u64 = 50;
 const ROUND_TRIPS: u64 = 500;
@@ -31,8 +32,7 @@ const MIN_MESSAGES: usize = 1024;
 /// The receiver has received all earlier messages by then, and sleeps.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A request and its reply, one after the other; or messages in one direction, from the first call of the sender until the
-/// receiver has the last one.
+/// A request and its reply; or messages in one direction, from the first send until the receiver has the last one.
 pub struct Operations {
     pub setup: Setup,
     pub workload: Workload,
@@ -43,20 +43,18 @@ impl Job for Operations {
     fn check(&self) -> Result<()> {
         let setup = self.setup.clone();
         match self.workload {
-            Workload::RequestReply => RoundTrip::counted(setup, CHECKED_ROUND_TRIPS)
-                .measure()
-                .map(drop),
+            Workload::RequestReply => {
+                let counted = RoundTrip::counted(setup, CHECKED_ROUND_TRIPS);
+                counted.measure().map(drop)
+            }
             _ => Stream::new(setup, Length::Messages(self.count())).check(),
         }
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let (times, count) = self.counter.count(|| {
-            let pair = match self.workload {
-                Workload::RequestReply => self.start_round_trips()?,
-                _ => self.start_stream()?,
-            };
-            setup::run(pair, 4 * PROCESS_TIMEOUT)
+        let (times, count) = self.counter.count(|| match self.workload {
+            Workload::RequestReply => self.run_round_trips(),
+            _ => self.run_stream(),
         })?;
         let [begin, end] = times.concat()[..].try_into()?;
         let elapsed_ns = end.saturating_sub(begin);
@@ -73,15 +71,6 @@ impl Operations {
         }
     }
 
-    fn start_round_trips(&self) -> Result<Pair> {
-        let link = || self.setup.mechanism.link(self.setup.size);
-        let links = [link()?, link()?];
-        Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {
-            Side::First => self.request(links, start),
-            Side::Second => self.reply(links, start),
-        })
-    }
-
     /// Moves all threads of a process, also the threads of a library, and waits for the start. Returns a message.
     fn begin(&self, side: Side, start: &mut Start) -> Result<Vec<u8>> {
         self.setup.confinement.enter(side)?;
@@ -89,40 +78,40 @@ impl Operations {
         Ok(vec![0xa5; self.setup.size])
     }
 
-    /// Returns the times of both marks.
-    fn request(&self, [forward, backward]: [Link; 2], start: &mut Start) -> Result<Vec<u64>> {
-        let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
-        let mut message = self.begin(Side::First, start)?;
-        let mut round_trips = |count| -> Result<()> {
-            for _ in 0..count {
-                sender.send(&message)?;
-                receive(&mut *receiver, &mut message)?;
+    /// Returns the times of both marks, which the requester executes.
+    fn run_round_trips(&self) -> Result<[Vec<u64>; 2]> {
+        let process = |side, (mut sender, mut receiver): Ends, start: &mut Start| {
+            let mut message = self.begin(side, start)?;
+            if side == Side::Second {
+                while receiver.receive(&mut message)? == message.len() {
+                    sender.send(&message)?;
+                }
+                return Ok(Vec::new());
             }
-            Ok(())
+            let mut round_trips = |count| -> Result<()> {
+                for _ in 0..count {
+                    sender.send(&message)?;
+                    receive(&mut *receiver, &mut message)?;
+                }
+                Ok(())
+            };
+            round_trips(WARM_UP)?;
+            let begin = clock::now_ns();
+            mark();
+            round_trips(ROUND_TRIPS)?;
+            mark();
+            Ok(vec![begin, clock::now_ns()])
         };
-        round_trips(WARM_UP)?;
-        let begin = clock::now_ns();
-        mark();
-        round_trips(ROUND_TRIPS)?;
-        mark();
-        Ok(vec![begin, clock::now_ns()])
+        self.setup.run_both_ways(TIMEOUT, process)
     }
 
-    fn reply(&self, [forward, backward]: [Link; 2], start: &mut Start) -> Result<Vec<u64>> {
-        let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
-        let mut message = self.begin(Side::Second, start)?;
-        while receiver.receive(&mut message)? == message.len() {
-            sender.send(&message)?;
-        }
-        Ok(Vec::new())
-    }
-
-    fn start_stream(&self) -> Result<Pair> {
+    fn run_stream(&self) -> Result<[Vec<u64>; 2]> {
         let (counted, has_counted) = pipe::pipe()?;
         let [counted, has_counted] = [counted, has_counted].map(File::from);
         let warm_up = (WARM_UP_BYTES / self.setup.size) as u64;
-        self.setup.pair(
-            |mut sender: Box<dyn Sender>, start: &mut Start| {
+        self.setup.run(
+            TIMEOUT,
+            |mut sender, start| {
                 let message = self.begin(Side::First, start)?;
                 let mut send = |count| (0..count).try_for_each(|_| sender.send(&message));
                 send(warm_up)?;
@@ -134,7 +123,7 @@ impl Operations {
                 (&counted).read_exact(&mut [0])?;
                 Ok(vec![begin])
             },
-            |mut receiver: Box<dyn Receiver>, start: &mut Start| {
+            |mut receiver, start| {
                 let mut message = self.begin(Side::Second, start)?;
                 for _ in 0..warm_up + self.count() {
                     receive(&mut *receiver, &mut message)?;
@@ -142,17 +131,14 @@ impl Operations {
                 mark();
                 let end = clock::now_ns();
                 (&has_counted).write_all(&[1])?;
-                ensure!(
-                    receiver.receive(&mut message)? == 0,
-                    "more bytes arrived than were sent"
-                );
+                let after = receiver.receive(&mut message)?;
+                ensure!(after == 0, "more bytes arrived than were sent");
                 Ok(vec![end])
             },
         )
     }
 }
 
-/// Receives a message of this length.
 fn receive(receiver: &mut dyn Receiver, message: &mut [u8]) -> Result<()> {
     let length = receiver.receive(message)?;
     ensure!(length == message.len(), "the peer ended early");

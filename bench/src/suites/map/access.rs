@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that use one store. Every value that they get is checked.
-//!
-//! For a rate, the scheduler places the processes on two processors, and all of them compete until the end of the round. A rate
-//! includes the choice of keys, the checks and a reading of the clock for each operation. A time is the time of the calls alone
-//! of one process on the first processor; a process beside it is on the second one.
+//! Processes that use one store. Every value that they get is checked. For a rate, the scheduler places the processes on two processors,
+//! and all of them compete until the end of the round; a rate includes the choice of keys, the checks and a reading of the clock. A time
+//! is the time of the calls alone of one process on the first processor; a process beside it is on the second one.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,9 +22,7 @@ use crate::harness::rounds::{Job, Measurement, Metric};
 use crate::suites::counters::Counters;
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
 
-/// Keys of a batch.
 pub const BATCH: usize = 64;
-/// The part of a stamp that is the count.
 const COUNTS: u64 = u32::MAX as u64;
 
 /// Returns the number of gets and sets that the process made.
@@ -42,11 +38,9 @@ pub struct Kind {
     pub checked: u64,
     /// Operations of each process before the first one that counts.
     pub warm_up: u64,
-    /// What each process repeats.
     pub step: Step,
     /// What a process on the other processor repeats meanwhile.
     pub neighbour: Option<Step>,
-    /// Whether the time of each step is a sample.
     pub has_samples: bool,
     pub batch: Option<usize>,
     pub mechanisms: &'static [&'static str],
@@ -77,19 +71,13 @@ impl Job for Access {
             for number in own.take(self.kind.checked as usize) {
                 let set = process.set(number as usize, number)?;
                 let got = process.get(number as usize)?;
-                ensure!(
-                    got == set,
-                    "key {number} has the value {got:#x} after {set:#x} was set"
-                );
+                ensure!(got == set, "key {number} has {got:#x} instead of {set:#x}");
             }
             Ok(Vec::new())
         })?;
         let changed = self.count(&*store, |stamp| stamp != 0)?;
         let expected = self.kind.checked.min(self.kind.keys / users) * users;
-        ensure!(
-            changed >= expected,
-            "{expected} keys were set, and {changed} have a new value"
-        );
+        ensure!(changed >= expected, "{changed} of {expected} keys changed");
         Ok(())
     }
 
@@ -138,12 +126,11 @@ impl Access {
         self.duration.as_nanos() as u64
     }
 
-    /// Returns the numbers of each process; and the processor time and the commits of the helper of the store from the start of all
-    /// to their end.
+    /// Returns the numbers of each process; and the processor time and the commits of the helper of the store meanwhile.
     fn run(
         &self,
         store: &dyn Store,
-        role: impl Fn(&mut Process, &mut Start) -> Result<Vec<u64>>,
+        work: impl Fn(&mut Process, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<(Vec<Vec<u64>>, [u64; 2])> {
         let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
             let mut process = Process::new(number, self.kind.keys, store)?;
@@ -152,7 +139,7 @@ impl Access {
                 (None, 0) => self.confinement.enter(Side::First)?,
                 (None, _) => self.confinement.enter(Side::Second)?,
             }
-            role(&mut process, start)
+            work(&mut process, start)
         })?;
         // After the warm-up.
         let (cpu_before, commits_before) = store.helper()?;
@@ -277,27 +264,13 @@ impl Process {
         self.set(number, self.sets).map(|_| 1)
     }
 
-    /// Of different keys.
-    pub fn get_and_set_next(&mut self) -> Result<u64> {
-        Ok(self.get_next()? + self.set_next()?)
-    }
-
     /// What does not concern the store: on many machines, and in an emulator, a busy processor slows another one down.
     pub fn write_to_nothing(&mut self) -> Result<u64> {
         self.nothing.write_all(&value(0, 0))?;
         Ok(1)
     }
 
-    pub fn get_one_by_one(&mut self) -> Result<u64> {
-        self.get_group(false)
-    }
-
-    pub fn get_batch(&mut self) -> Result<u64> {
-        self.get_group(true)
-    }
-
-    /// Gets of as many keys as a batch has.
-    fn get_group(&mut self, in_batch: bool) -> Result<u64> {
+    pub fn get_group(&mut self, in_batch: bool) -> Result<u64> {
         let numbers: [usize; BATCH] = std::array::from_fn(|_| self.next());
         let keys = numbers.map(|number| self.keys[number]);
         let mut values = [[0; VALUE_SIZE]; BATCH];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hash map of BPF, used by bpf(2) without any program: memory for all elements is allocated in advance, which is its
-//! default. A batch there returns all elements in the order of the buckets, not those of chosen keys, so several gets are
+//! default. A batch there returns all elements in the order of the buckets, not chosen keys, so several gets are
 //! one call each, and only the dump uses BPF_MAP_LOOKUP_BATCH.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 
 use super::store::{
-    Client, KEY_SIZE, Key, Resources, Stopwatch, Store, VALUE_SIZE, Value, Visit, filled,
+    Client, KEY_SIZE, Key, Stopwatch, Store, StoreResources, VALUE_SIZE, Value, Visit, filled,
 };
 use crate::harness::rounds::Skipped;
 
@@ -45,19 +45,19 @@ struct BatchAttributes {
 }
 
 /// # Safety
-/// The attributes are those of the command, and all addresses in them are valid for it.
+/// The attributes belong to the command, and all addresses in them are valid for it.
 unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> Result<libc::c_long, Errno> {
     // SAFETY: by the caller.
     Errno::result(unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) })
 }
 
-pub fn unavailable(_: &Resources) -> Option<Skipped> {
+pub fn unavailable(_: &StoreResources) -> Option<Skipped> {
     let error = new_map(1).err()?;
     let reason = format!("{error:#}; it needs CAP_BPF");
     Some(Skipped::unavailable("bpf-map", reason))
 }
 
-pub fn create(keys: u64, _: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, _: &StoreResources) -> Result<Rc<dyn Store>> {
     let map = Rc::new(new_map(u32::try_from(keys)?)?);
     let client = move || -> Result<Box<dyn Client>> {
         Ok(Box::new(User {
@@ -81,7 +81,6 @@ fn new_map(keys: u32) -> Result<OwnedFd> {
 
 struct User {
     map: Rc<OwnedFd>,
-    /// Of a call of a dump.
     keys: Vec<Key>,
     values: Vec<Value>,
 }
@@ -132,10 +131,8 @@ impl Client for User {
             // SAFETY: there is room for as many keys and values as the count says, and for the position.
             let result = calls.time(|| unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) });
             is_last = result == Err(Errno::ENOENT);
-            ensure!(
-                is_last || result.is_ok(),
-                "cannot list a map of BPF: {result:?}"
-            );
+            let is_listed = is_last || result.is_ok();
+            ensure!(is_listed, "cannot list a map of BPF: {result:?}");
             let elements = self.keys.iter().zip(&self.values);
             for (key, value) in elements.take(attributes.count as usize) {
                 visit(key, value)?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::access::{Access, BATCH, Kind, Process};
-use self::store::{Resources, Store, VALUE_SIZE};
+use self::store::{Store, StoreResources, VALUE_SIZE};
 use super::plan::{Plan, Scale, without_two_cpus};
 use super::setup::Confinement;
 use crate::harness::pinning::Placement;
@@ -31,24 +31,21 @@ const FD: &str = "sluice-map-fd";
 const NETLINK: &str = "sluice-map-netlink";
 
 /// A mechanism that stores values under keys. `R` is what stores are made with.
-pub struct Way<R> {
+pub struct StoreMechanism<R> {
     pub name: &'static str,
-    /// The reason why it cannot be measured here.
     pub unavailable: fn(&R) -> Option<Skipped>,
-    /// A store in which this many keys have a value.
     pub create: fn(u64, &R) -> Result<Rc<dyn Store>>,
 }
 
-/// The first one that a case has is its reference.
 #[rustfmt::skip]
-static WAYS: [Way<Resources>; 7] = [
-    Way { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
-    Way { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
-    Way { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
-    Way { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
-    Way { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
-    Way { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
-    Way { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
+static STORES: [StoreMechanism<StoreResources>; 7] = [
+    StoreMechanism { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
+    StoreMechanism { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
+    StoreMechanism { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
+    StoreMechanism { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
+    StoreMechanism { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
+    StoreMechanism { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
+    StoreMechanism { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
 ];
 
 pub const GET: Kind = Kind {
@@ -57,7 +54,7 @@ pub const GET: Kind = Kind {
     keys: 1000,
     checked: 100,
     warm_up: 64,
-    step: Process::get_one_by_one,
+    step: |process| process.get_group(false),
     neighbour: None,
     has_samples: false,
     batch: None,
@@ -66,29 +63,28 @@ pub const GET: Kind = Kind {
     labels: &[],
 };
 
-/// In the order of the tables. The gets of the naive store do not use its files. Its semaphore is compared where the report
-/// compares. Readers of bpf-map may miss a key that is being updated.
+/// In the order of the tables. The gets of the naive store do not use its files. Readers of bpf-map may miss a key in an update.
 #[rustfmt::skip]
 static KINDS: [Kind; 8] = [
     Kind { name: "gets", metric: Metric::Operations, step: Process::get_next,
         mechanisms: &[FD, NETLINK, "shared-map", "bpf-map"], longer: &["shared-map-rwsem"], ..GET },
     Kind { name: "sets", metric: Metric::Operations, step: Process::set_next,
         mechanisms: &[FD, NETLINK, "shared-map", "bpf-map", "shared-map-files"], longer: &["shared-map-rwsem"], ..GET },
-    Kind { name: "gets and sets", metric: Metric::Operations, step: Process::get_and_set_next,
+    Kind { name: "gets and sets", metric: Metric::Operations, step: |process| Ok(process.get_next()? + process.set_next()?),
         mechanisms: &[FD, NETLINK, "shared-map", "shared-map-rwsem"], longer: &["shared-map-files"], ..GET },
     Kind { name: "processor time of a get, beside other work", metric: Metric::Cost, neighbour: Some(Process::write_to_nothing),
         mechanisms: &[FD, NETLINK, "shared-map"], longer: &["shared-map-rwsem"], ..GET },
     Kind { name: "processor time of a get, beside a writer", metric: Metric::Cost, neighbour: Some(Process::set_next),
         mechanisms: &[FD, NETLINK, "shared-map"], longer: &["shared-map-rwsem"], ..GET },
     GET,
-    Kind { name: "one of 64 gets", step: Process::get_batch, batch: Some(BATCH),
+    Kind { name: "one of 64 gets", step: |process| process.get_group(true), batch: Some(BATCH),
         labels: &[("shared-map", "shared-map, one by one"), ("bpf-map", "bpf-map, one by one")], ..GET },
     // A dump is long enough without a warm-up.
     Kind { name: "a key of a dump", keys: 10_000, warm_up: 0, step: Process::dump, mechanisms: &[FD, "bpf-map"], ..GET },
 ];
 
 pub fn mechanisms() -> Vec<&'static str> {
-    WAYS.iter().map(|way| way.name).collect()
+    STORES.iter().map(|mechanism| mechanism.name).collect()
 }
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
@@ -103,45 +99,42 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for kind in &KINDS {
         match kind.metric {
-            Metric::Operations => {
-                cases.extend(counts.iter().map(|count| suite.case(kind, Some(*count))));
-            }
+            Metric::Operations => cases.extend(counts.iter().map(|n| suite.case(kind, Some(*n)))),
             _ => cases.push(suite.case(kind, None)),
         }
     }
     Ok(cases)
 }
 
-fn suite(plan: &Plan, placement: Placement) -> Result<Suite<'_, Resources>> {
+fn suite(plan: &Plan, placement: Placement) -> Result<Suite<'_, StoreResources>> {
     let confinement = plan.confinement(placement)?;
-    let resources = Resources::new(plan.tree.clone(), confinement.clone());
+    let resources = StoreResources::new(plan.tree.clone(), confinement.clone());
     Ok(Suite {
         name: "map",
         plan,
         confinement,
         duration: plan.duration,
-        ways: &WAYS,
+        stores: &STORES,
         resources: Rc::new(resources),
-        store: |resources, way, keys| (way.create)(keys, resources),
+        store: |resources, mechanism, keys| (mechanism.create)(keys, resources),
     })
 }
 
-type StoreOf<R> = fn(&R, &'static Way<R>, u64) -> Result<Rc<dyn Store>>;
+type StoreOf<R> = fn(&R, &'static StoreMechanism<R>, u64) -> Result<Rc<dyn Store>>;
 
-/// A suite that measures stores.
 pub struct Suite<'a, R: 'static> {
     pub name: &'static str,
     pub plan: &'a Plan,
     pub confinement: Confinement,
     pub duration: Duration,
-    pub ways: &'static [Way<R>],
+    pub stores: &'static [StoreMechanism<R>],
     pub resources: Rc<R>,
     /// Returns the store of a mechanism for a round.
     pub store: StoreOf<R>,
 }
 
 /// A mechanism of a case: its name, its label, why it cannot be measured here, and what measures it.
-pub type Entrant = (&'static str, &'static str, Option<Skipped>, Box<dyn Job>);
+pub type Entrant<J> = (&'static str, &'static str, Option<Skipped>, J);
 
 impl<R> Suite<'_, R> {
     /// Of a number of processes, for a rate.
@@ -151,32 +144,46 @@ impl<R> Suite<'_, R> {
             Some(1) => format!("{} by 1 process", kind.name),
             Some(processes) => format!("{} by {processes} processes", kind.name),
         };
-        let case = Case {
-            size: Some(VALUE_SIZE),
-            ..Case::new(self.name, title, Placement::TwoCpus, kind.metric)
-        };
-        let ways = self.ways_of(kind, processes).map(|way| -> Entrant {
-            let label = kind.labels.iter().find(|(name, _)| *name == way.name);
-            let label = label.map_or(way.name, |(_, label)| label);
-            let job = Box::new(self.access(way, kind, processes));
-            (way.name, label, (way.unavailable)(&self.resources), job)
-        });
-        let mut case = self.enter(case, ways);
-        for subject in &mut case.subjects {
-            if let Some(processes) = processes {
-                subject.processes = processes;
-                subject.axes.insert("operation".into(), kind.name.into());
-                subject.axes.insert("processes".into(), processes.into());
-            }
-            if let Some(batch) = kind.batch {
-                subject.axes.insert("batch".into(), batch.into());
-            }
+        let case = Case::new(self.name, title, Placement::TwoCpus, kind.metric);
+        let mut case = case.of_size(VALUE_SIZE);
+        if let Some(count) = processes {
+            case = case.axis("operation", kind.name).axis("processes", count);
         }
-        case
+        if let Some(batch) = kind.batch {
+            case = case.axis("batch", batch);
+        }
+        let entrants = self.mechanisms_of(kind, processes).map(|mechanism| {
+            let label = kind.labels.iter().find(|(name, _)| *name == mechanism.name);
+            let label = label.map_or(mechanism.name, |(_, label)| label);
+            let (store, resources) = (self.store, Rc::clone(&self.resources));
+            let job = Access {
+                kind,
+                store: Box::new(move || store(&resources, mechanism, kind.keys)),
+                confinement: self.confinement.clone(),
+                processes,
+                duration: self.duration,
+            };
+            (
+                mechanism.name,
+                label,
+                (mechanism.unavailable)(&self.resources),
+                job,
+            )
+        });
+        let case = self.enter(case, entrants);
+        Case {
+            processes: processes.unwrap_or(1),
+            ..case
+        }
     }
 
     /// Adds the chosen mechanisms to a case. The first one is the reference, which is always measured.
-    pub fn enter(&self, mut case: Case, entrants: impl IntoIterator<Item = Entrant>) -> Case {
+    pub fn enter<J: Job + 'static>(
+        &self,
+        mut case: Case,
+        entrants: impl IntoIterator<Item = Entrant<J>>,
+    ) -> Case {
+        case.processes = 1;
         for (name, label, unavailable, job) in entrants {
             let reference = *case.reference.get_or_insert(name);
             if name != reference && !self.plan.wants(name) {
@@ -188,44 +195,27 @@ impl<R> Suite<'_, R> {
                     label,
                     ..skip.of(name)
                 }),
-                None => case.subjects.push(Subject {
-                    processes: 1,
-                    ..Subject::new(name, label, Waiting::Sleep, job)
-                }),
+                None => case
+                    .subjects
+                    .push(Subject::new(name, label, Waiting::Sleep, job)),
             }
         }
         case
     }
 
     /// Mechanisms that have no criterion are compared with the smallest and the largest number of processes only.
-    fn ways_of(
+    fn mechanisms_of(
         &self,
         kind: &'static Kind,
         processes: Option<usize>,
-    ) -> impl Iterator<Item = &'static Way<R>> {
+    ) -> impl Iterator<Item = &'static StoreMechanism<R>> {
         let is_quick = self.plan.scale == Scale::Quick && self.plan.chosen.is_empty();
         let is_end = processes.is_none_or(|count| ENDS.contains(&count));
-        self.ways.iter().filter(move |way| {
-            let has = |mechanisms: &[&str]| mechanisms.contains(&way.name);
+        self.stores.iter().filter(move |mechanism| {
+            let has = |mechanisms: &[&str]| mechanisms.contains(&mechanism.name);
             let is_measured = has(kind.mechanisms) || !is_quick && has(kind.longer);
             is_measured && (is_end || !has(&["shared-map-rwsem", "bpf-map"]))
         })
-    }
-
-    fn access(
-        &self,
-        way: &'static Way<R>,
-        kind: &'static Kind,
-        processes: Option<usize>,
-    ) -> Access {
-        let (store, resources) = (self.store, Rc::clone(&self.resources));
-        Access {
-            kind,
-            store: Box::new(move || store(&resources, way, kind.keys)),
-            confinement: self.confinement.clone(),
-            processes,
-            duration: self.duration,
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use sluice_abi::netlink::{FAMILY, MAP_BATCH, MAP_GET, MAP_OPEN, MAP_SET, VERSION
 
 use super::access::BATCH;
 use super::sluice_map::{self, Named};
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, filled};
+use super::store::{Client, KEY_SIZE, Key, Store, StoreResources, VALUE_SIZE, Value, filled};
 
 /// Places in struct nlmsghdr, and in struct nlmsgerr, which follows it in an error.
 const LENGTH: Range<usize> = 0..4;
@@ -33,13 +33,12 @@ const STEP_SIZE: usize = ATTRIBUTE + (ATTRIBUTE + 4) + (ATTRIBUTE + KEY_SIZE);
 /// As much as the longest reply, that to a batch, has.
 const REPLY_SIZE: usize = 32_768;
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
     let map = sluice_map::create_named(keys, KEY_SIZE + VALUE_SIZE, None, resources)?;
     let client = move || -> Result<Box<dyn Client>> { Ok(Box::new(Handle::open(&map)?)) };
     filled(client, keys)
 }
 
-/// An open map, and the requests about it.
 struct Handle {
     socket: Socket,
     /// Ends with the key.
@@ -154,7 +153,6 @@ impl Socket {
         })
     }
 
-    /// Returns the attributes of the reply.
     fn exchange(&mut self, request: &mut [u8]) -> Result<&[u8]> {
         self.sequence += 1;
         request[SEQUENCE].copy_from_slice(&self.sequence.to_ne_bytes());

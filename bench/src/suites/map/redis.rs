@@ -17,7 +17,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail, ensure};
 use sluice_testkit::clock;
 
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, filled};
+use super::store::{Client, KEY_SIZE, Key, Store, StoreResources, VALUE_SIZE, Value, filled};
 use crate::harness::rounds::Skipped;
 use crate::harness::server::{Server, is_installed};
 use crate::suites::setup::Confinement;
@@ -27,7 +27,6 @@ const NAME: &str = "redis-server";
 /// The folder of the append-only files, by default.
 const FILES: &str = "appendonlydir";
 
-/// The reason why it cannot be started.
 pub fn missing() -> Option<Skipped> {
     let reason = format!("{PROGRAM} is not in PATH; install redis-tools");
     (!is_installed(PROGRAM)).then(|| Skipped::unavailable("redis", reason))
@@ -41,11 +40,11 @@ pub fn version() -> Option<String> {
     version.map(str::to_owned)
 }
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
     filled(server_for(resources)?, keys)
 }
 
-pub fn server_for(resources: &Resources) -> Result<Redis> {
+pub fn server_for(resources: &StoreResources) -> Result<Redis> {
     let confinement = &resources.confinement;
     let [_, second] = confinement.cpus;
     Redis::start(resources.paths.next_path()?, None, confinement, &[second])
@@ -61,7 +60,6 @@ pub struct Redis {
     server: Server,
     /// Of its socket.
     pub path: PathBuf,
-    /// The folder of the append-only files.
     files: Option<PathBuf>,
 }
 
@@ -83,9 +81,8 @@ impl Redis {
         };
         let mut server = Server::spawn(program.arg("--unixsocket").arg(&path))?;
         server.confine(confinement.cgroup.as_ref(), cpus)?;
-        server
-            .await_start(|| Ok(UnixStream::connect(&path)?))
-            .with_context(|| format!("{NAME} did not start"))?;
+        let started = server.await_start(|| Ok(UnixStream::connect(&path)?));
+        started.with_context(|| format!("{NAME} did not start"))?;
         let files = fsync.map(|_| path.with_file_name(FILES));
         Ok(Self {
             server,
@@ -127,7 +124,6 @@ const BULK_KEY: &[u8] = b"$16\r\n";
 const BULK_VALUE: &[u8] = b"$64\r\n";
 const END: &[u8] = b"\r\n";
 const OK: &[u8] = b"+OK\r\n";
-/// Bytes of a value in an answer.
 const VALUE_BYTES: usize = BULK_VALUE.len() + VALUE_SIZE + END.len();
 
 const _: () = assert!(KEY_SIZE == 16 && VALUE_SIZE == 64);
@@ -143,11 +139,8 @@ impl Connection {
         self.request.clear();
         self.request.extend_from_slice(head);
         for argument in arguments {
-            let prefix = if argument.len() == KEY_SIZE {
-                BULK_KEY
-            } else {
-                BULK_VALUE
-            };
+            let is_key = argument.len() == KEY_SIZE;
+            let prefix = if is_key { BULK_KEY } else { BULK_VALUE };
             for part in [prefix, argument, END] {
                 self.request.extend_from_slice(part);
             }

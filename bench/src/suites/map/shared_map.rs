@@ -10,17 +10,17 @@ use anyhow::{Context, Result, bail};
 use sluice_testkit::module::SHARED_MAP;
 use sluice_testkit::shared_map::{self, Answer};
 
-use super::store::{Client, Key, Resources, Store, Value, filled};
+use super::store::{Client, Key, Store, StoreResources, Value, filled};
 use crate::harness::rounds::Skipped;
 
 const PARAMETERS: &str = "/sys/module/shared_map/parameters";
 
-pub fn unavailable(_: &Resources) -> Option<Skipped> {
+pub fn unavailable(_: &StoreResources) -> Option<Skipped> {
     let loaded = Path::new(SHARED_MAP.node).exists();
     (!loaded).then(|| Skipped::unavailable(SHARED_MAP.name, SHARED_MAP.how_to_load()))
 }
 
-pub fn unavailable_files(resources: &Resources) -> Option<Skipped> {
+pub fn unavailable_files(resources: &StoreResources) -> Option<Skipped> {
     unavailable(resources).or_else(|| {
         let directory = fs::read_to_string(format!("{PARAMETERS}/directory")).unwrap_or_default();
         let directory = directory.trim_end();

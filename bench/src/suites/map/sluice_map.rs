@@ -14,7 +14,7 @@ use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::module::SLUICE;
 
 use super::store::{
-    Client, KEY_SIZE, Key, Resources, Stopwatch, Store, VALUE_SIZE, Value, Visit, filled,
+    Client, KEY_SIZE, Key, Stopwatch, Store, StoreResources, VALUE_SIZE, Value, Visit, filled,
 };
 use crate::harness::rounds::Skipped;
 
@@ -28,14 +28,14 @@ const RECORD: usize = Record::SIZE + KEY_SIZE + VALUE_SIZE;
 /// Of a call: as many records as the rival's batch has.
 const DUMP_BYTES: usize = 1024 * RECORD;
 
-pub fn unavailable(resources: &Resources) -> Option<Skipped> {
+pub fn unavailable(resources: &StoreResources) -> Option<Skipped> {
     match Path::new(CTL).exists() {
         true => resources.cgroups.as_ref().err().cloned(),
         false => Some(Skipped::unavailable("sluice-map-fd", SLUICE.how_to_load())),
     }
 }
 
-pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
+pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
     let map = create_named(keys, KEY_SIZE + VALUE_SIZE, None, resources)?;
     let client = move || -> Result<Box<dyn Client>> {
         Ok(Box::new(Endpoint {
@@ -47,26 +47,23 @@ pub fn create(keys: u64, resources: &Resources) -> Result<Rc<dyn Store>> {
     filled(client, keys)
 }
 
-/// A map in a cgroup of its own. A volatile map exists as long as an endpoint, so clients are opened by a whole `Named`: a closure
-/// that uses its cgroup alone drops the endpoint.
+/// A map in a cgroup of its own. A closure that uses the cgroup alone would drop the endpoint, with which a volatile map ends.
 pub struct Named {
     pub map: Map,
     pub cgroup: Cgroup,
 }
 
 impl Named {
-    /// Another endpoint.
     pub fn open(&self) -> Result<Map> {
         open(&self.cgroup)
     }
 }
 
-/// A map with room for this many entries.
 pub fn create_named(
     entries: u64,
     entry_size: usize,
     durability: Option<Durability>,
-    resources: &Resources,
+    resources: &StoreResources,
 ) -> Result<Named> {
     let cgroup = resources.create_cgroup()?;
     let capacity = entries * (OVERHEAD + entry_size as u64);
@@ -83,16 +80,14 @@ pub fn options(cgroup: &Cgroup) -> Result<Options> {
     Ok(Map::named(NAME).scope(Scope::at(cgroup.path())?))
 }
 
-/// An endpoint of the map in this cgroup.
 pub fn open(cgroup: &Cgroup) -> Result<Map> {
     Ok(options(cgroup)?.open()?)
 }
 
-/// Its calls are those of the kernel, without the allocations and the checks of the library.
+/// It calls the kernel, without the allocations and the checks of the library.
 struct Endpoint {
     map: Map,
     steps: Vec<Step>,
-    /// Of a call of a dump.
     records: Vec<u8>,
 }
 
@@ -134,10 +129,7 @@ impl Client for Endpoint {
         // SAFETY: as many steps as the count says, with the addresses of a key and of room for a value each.
         unsafe { self.call(map::BATCH, &mut batch) }.context("cannot get values in a batch")?;
         let count = batch.count as usize;
-        ensure!(
-            count == keys.len(),
-            "a batch was cut off after {count} gets"
-        );
+        ensure!(count == keys.len(), "a batch ended after {count} gets");
         for step in &steps {
             let error = Errno::from_raw(-step.result);
             ensure!(step.result == 0, "cannot get a value in a batch: {error}");
@@ -160,7 +152,7 @@ impl Client for Endpoint {
             let (length, count) = (part.length as usize, part.count as usize);
             ensure!(
                 length == count * RECORD,
-                "{count} records have {length} bytes"
+                "{count} records in {length} bytes"
             );
             let records = self.records.get(..length);
             let records = records.context("a dump is longer than its buffer")?;

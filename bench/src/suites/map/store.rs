@@ -55,11 +55,9 @@ pub fn stamp_of(value: &Value, number: u64) -> Result<u64> {
 
 /// Exists until it is dropped, in the process that created it.
 pub trait Store {
-    /// For a process that uses the store.
     fn client(&self) -> Result<Box<dyn Client>>;
 
-    /// The processor time of another process that works for the clients, and the number of its commits, modulo 2^32, where
-    /// several sets can share one, or else 0.
+    /// The processor time of another process that works for the clients, and its commits, modulo 2^32, or 0 where sets share none.
     fn helper(&self) -> Result<(u64, u32)> {
         Ok((0, 0))
     }
@@ -83,7 +81,6 @@ pub trait Client {
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()>;
 
-    /// In one call, if there is one.
     fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
         let mut pairs = keys.iter().zip(values);
         pairs.try_for_each(|(key, value)| self.set(key, value))
@@ -103,7 +100,6 @@ pub trait Client {
 
 pub type Visit<'a> = dyn FnMut(&[u8], &Value) -> Result<()> + 'a;
 
-/// The time of calls.
 #[derive(Default)]
 pub struct Stopwatch {
     pub elapsed_ns: u64,
@@ -129,17 +125,15 @@ pub fn filled(store: impl Store + 'static, keys: u64) -> Result<Rc<dyn Store>> {
     Ok(Rc::new(store))
 }
 
-/// What stores are created with.
-pub struct Resources {
+pub struct StoreResources {
     /// The cgroups of mechanisms that need the module, or why there are none.
     pub cgroups: Result<Rc<Tree>, Skipped>,
-    /// For sockets that have one.
     pub paths: TempPaths,
     /// The processors of the clients, and the cgroup of every process.
     pub confinement: Confinement,
 }
 
-impl Resources {
+impl StoreResources {
     pub fn new(cgroups: Result<Rc<Tree>, Skipped>, confinement: Confinement) -> Self {
         Self {
             cgroups,
