@@ -20,6 +20,7 @@ use super::atomic_copy::copy_out;
 /// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
 /// let record = consumer.recv()?.expect("the end");
 /// let bytes: &sluice::ring::Bytes = &record;
+/// drop(record);
 /// println!("{}", bytes.len());
 /// # Ok(())
 /// # }
