@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn sets_overwrite_a_log_of_the_full_size() {
         let directory = private_directory(&std::env::temp_dir()).unwrap();
-        let database = Database::create(&directory.path()).unwrap();
+        let database = Database::create(directory.path()).unwrap();
         let log = database.0.with_extension("db-wal");
         let mut client = database.client().unwrap();
         let before = fs::metadata(&log).unwrap().len();
