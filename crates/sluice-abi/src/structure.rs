@@ -64,6 +64,8 @@ macro_rules! sized {
 }
 
 /// Accepts only what can be a field of a structure.
+// Rust 1.85 does not count its use in the assertions.
+#[allow(dead_code)]
 pub(crate) const fn size_of_integers<T: bytemuck::Pod>() -> usize {
     size_of::<T>()
 }

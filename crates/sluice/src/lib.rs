@@ -85,3 +85,8 @@ pub use scope::Scope;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The examples of the crate's own README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
