@@ -464,7 +464,7 @@ fn the_state_of_a_durable_map_is_shown(_: &Context) -> Result<()> {
         let state = (durable.stored, durable.pending, durable.store_error);
         expect("its state", state, (1, 0, None))?;
     }
-    ensure!(jobs().jobs().info()?.persistent, "it is not persistent");
+    ensure!(jobs().channel()?.info()?.persistent, "it is not persistent");
     store.finish()
 }
 
