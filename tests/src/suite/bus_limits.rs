@@ -20,7 +20,9 @@ use crate::support::ctl::{
     CREATE, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, UNLINK, WRITE, expect_no_channel,
 };
 use crate::support::kernel::expect_no_page_leak;
-use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
+use crate::support::memcg::{
+    Accounts, MemoryMax, SLACK, lock_memory, memory_current, set_memory_max,
+};
 use crate::support::parameter::{Parameter, scope_limit};
 
 topic!(
@@ -199,12 +201,12 @@ fn at_the_memory_limit(
     let body = || {
         accounts.other.enter()?;
         let mut bytes = vec![1; MIB as usize];
+        let max = MemoryMax::open(&accounts.other)?;
         lock_memory()?;
         // Room for less than a message.
-        let used = memory_current(&accounts.other)?;
-        set_memory_max(&accounts.other, used + MIB / 4)?;
+        max.set(memory_current(&accounts.other)? + MIB / 4)?;
         let seen = call(end, &mut bytes);
-        set_memory_max(&accounts.other, 1 << 40)?;
+        max.set(1 << 40)?;
         Ok(seen.map_err(|errno| errno as i32))
     };
     let child = spawn_keeping("a process", &[end.as_fd()], body)?;

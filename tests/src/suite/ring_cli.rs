@@ -314,7 +314,7 @@ fn permission_denied_by_a_ring_is_status_5(context: &Context) -> Result<()> {
         shell(context, &format!("{unprivileged} {arguments}"))
     };
     sluice(context, "ring create frames --permissions 000")?.stdout()?;
-    let words = ["permission denied for 'frames'"];
+    let words = ["permission denied for the ring 'frames'"];
     for verb in ["send", "recv"] {
         for wait in ["", "--wait 100s"] {
             let denied = unprivileged(&format!("ring {verb} frames {wait}"))?;
