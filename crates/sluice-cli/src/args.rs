@@ -88,7 +88,8 @@ pub struct InfoArgs {
 
 /// Parses a name of any bytes.
 pub fn name() -> impl TypedValueParser<Value = Name> {
-    OsStringValueParser::new().try_map(|name| Name::new(name.as_bytes()))
+    OsStringValueParser::new()
+        .try_map(|name| Name::new(name.as_bytes()).map_err(|error| sluice::explain(&error)))
 }
 
 /// The arguments of `create`.

@@ -26,7 +26,7 @@ const TIMED_OUT: u8 = 8;
 pub fn status(error: &anyhow::Error) -> ExitCode {
     let number = of_command(error)
         .or_else(|| of_store(error))
-        .or_else(|| of_path(error))
+        .or_else(|| of_system(error))
         .or_else(|| of_usage(error))
         .unwrap_or_else(|| of_kind(error));
     ExitCode::from(number)
@@ -77,13 +77,14 @@ fn of_store(error: &anyhow::Error) -> Option<u8> {
     }
 }
 
-/// A path that does not exist is no missing channel.
-fn of_path(error: &anyhow::Error) -> Option<u8> {
-    match error.downcast_ref()? {
-        SetupError::Listen { source, .. } | SetupError::Connect { source, .. }
-            if source.kind() == ErrorKind::NotFound =>
-        {
-            Some(FAILURE)
+/// A system call that failed, for example because of a path that does not exist, says nothing of a channel or of the module.
+fn of_system(error: &anyhow::Error) -> Option<u8> {
+    let is_io = |error: &Error| matches!(error, Error::Io { .. });
+    match (error.downcast_ref(), error.downcast_ref::<SetupError>()) {
+        (Some(error), _) | (_, Some(SetupError::Open(error))) if is_io(error) => Some(FAILURE),
+        (_, Some(SetupError::System(_) | SetupError::NotLocked(..))) => Some(FAILURE),
+        (_, Some(SetupError::Listen { source, .. } | SetupError::Connect { source, .. })) => {
+            (source.kind() == ErrorKind::NotFound).then_some(FAILURE)
         }
         _ => None,
     }

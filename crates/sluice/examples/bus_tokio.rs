@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the messages of a bus in a tokio runtime, and answers each: `cargo run -p sluice --example bus_tokio -- NAME`.
-//! Send with `sluice bus pub NAME`, or from a second run of this program.
+//! Send with `sluice bus pub NAME`.
 
 use std::env;
 use std::io;

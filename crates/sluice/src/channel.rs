@@ -89,6 +89,7 @@ impl Channel {
     fn remove_error(&self, doing: &str, error: io::Error) -> Error {
         match error.raw_os_error() {
             Some(libc::EPERM) => Error::NotOwner {
+                kind: self.kind,
                 name: self.name.to_string(),
                 scope: self.scope.to_string(),
             },
@@ -156,7 +157,7 @@ impl Channel {
             },
             Some(libc::EACCES) => self.refused(open.flags),
             Some(libc::EPERM) if of_capacity => Error::CapacityLimit { bytes },
-            Some(libc::EPERM) => Error::NotOwner { name, scope },
+            Some(libc::EPERM) => Error::NotOwner { kind, name, scope },
             Some(libc::EINVAL) if of_capacity => Error::CapacityRange { bytes },
             _ => self.error("opening", error),
         }
@@ -180,7 +181,7 @@ impl Channel {
                 scope,
                 owner: info.ok().map(|info| Owner {
                     uid: info.uid,
-                    mode: info.mode,
+                    permissions: info.mode,
                 }),
             },
         }

@@ -507,7 +507,8 @@ pub(crate) fn node_error(node: &'static str, error: io::Error) -> Error {
         // ENODEV: a node without a driver, as in an old copy of /dev.
         Some(libc::ENOENT | libc::ENODEV) => Error::ModuleNotLoaded { node },
         Some(libc::ENXIO) if node == CTL_NODE => Error::ModuleNotLoaded { node },
-        Some(libc::EACCES) => Error::NodePermission { node },
+        // EPERM: by the device cgroup of a container.
+        Some(libc::EACCES | libc::EPERM) => Error::NodePermission { node },
         _ => Error::io(format!("opening {node}"), error),
     }
 }

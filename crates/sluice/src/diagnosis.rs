@@ -30,6 +30,11 @@ impl Diagnosis {
         }
     }
 
+    /// Where the number alone would be of another kind.
+    pub(crate) fn of_kind(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
     pub(crate) fn of_io(error: &io::Error, hint: impl Into<Cow<'static, str>>) -> Self {
         match error.raw_os_error() {
             Some(errno) => Self::new(errno, hint),
@@ -165,17 +170,32 @@ macro_rules! diagnosed {
 
 pub(crate) use diagnosed;
 
+/// What to do after a system call that failed for a reason without an error of its own.
+pub(crate) fn system_hint(failure: &io::Error) -> &'static str {
+    match failure.raw_os_error() {
+        Some(libc::EMFILE) => "close unused descriptors, or raise ulimit -n",
+        Some(libc::ENFILE) => "raise /proc/sys/fs/file-max as root",
+        Some(libc::ENOMEM) => "raise memory.max of this cgroup, or free memory in it",
+        Some(libc::EAGAIN) => "raise ulimit -u, or pids.max of this cgroup",
+        // Another process that has the endpoint ended this side.
+        Some(libc::EPIPE) => "open it again",
+        Some(libc::EPERM | libc::ENOSYS) => {
+            "check for a seccomp filter, or a kernel older than Linux 6.1"
+        }
+        _ => "run 'sluice doctor'",
+    }
+}
+
 pub(crate) fn capacity_hint(error: &InvalidCapacity) -> String {
     let (min, max) = (error.min, Capacity::MAX);
     format!("choose a power of two from {min} to {max} bytes")
 }
 
-/// That of the standard library, which has none for some numbers, and that of a file system for another.
+/// The kind in the standard library, which has none for some numbers, and for ESTALE that of a file system.
 fn kind(errno: i32) -> ErrorKind {
     match errno {
-        libc::EMSGSIZE | libc::ENOTTY => ErrorKind::InvalidInput,
+        libc::EBADF | libc::EMSGSIZE | libc::ENOTTY => ErrorKind::InvalidInput,
         libc::EBADMSG | libc::EPROTO => ErrorKind::InvalidData,
-        libc::EBADF => ErrorKind::PermissionDenied,
         libc::ENODATA => ErrorKind::UnexpectedEof,
         libc::ENODEV | libc::EOPNOTSUPP => ErrorKind::Unsupported,
         libc::EIDRM => ErrorKind::BrokenPipe,
@@ -242,6 +262,16 @@ mod tests {
             (libc::ECONNRESET, ErrorKind::ConnectionReset),
             (libc::ECONNREFUSED, ErrorKind::ConnectionRefused),
             (libc::EBUSY, ErrorKind::ResourceBusy),
+            (libc::EBADF, ErrorKind::InvalidInput),
+            (libc::ENOTTY, ErrorKind::InvalidInput),
+            (libc::EBADMSG, ErrorKind::InvalidData),
+            (libc::ENODATA, ErrorKind::UnexpectedEof),
+            (libc::ENODEV, ErrorKind::Unsupported),
+            (libc::EOPNOTSUPP, ErrorKind::Unsupported),
+            (libc::EIDRM, ErrorKind::BrokenPipe),
+            (libc::ESHUTDOWN, ErrorKind::ConnectionAborted),
+            (libc::ESTALE, ErrorKind::ResourceBusy),
+            (libc::EUSERS, ErrorKind::QuotaExceeded),
         ] {
             assert_eq!(kind(errno), expected, "{errno}");
         }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The errors of channels, and what all errors of this library tell: a message, the number of the error, and what to do.
+//! The errors of channels.
 
-use std::io;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed, system_hint};
 use crate::info::Kind;
 use crate::map::StoreError;
 
@@ -71,8 +72,12 @@ pub enum Error {
     #[error("permission denied for {scope}: this process is outside of it")]
     OutsideScope { scope: String },
 
-    #[error("'{name}' in {scope} belongs to another user")]
-    NotOwner { name: String, scope: String },
+    #[error("the {kind} '{name}' in {scope} belongs to another user")]
+    NotOwner {
+        kind: Kind,
+        name: String,
+        scope: String,
+    },
 
     /// [`Channel::destroy`](crate::Channel::destroy) was called during the open.
     #[error("'{name}' in {scope} was destroyed during the open")]
@@ -93,11 +98,11 @@ pub enum Error {
 
     /// The quota of the scope, or of a scope above it: scope_max_channels or scope_max_bytes.
     #[error("{what} failed: scope quota exceeded")]
-    ScopeQuotaExceeded { what: String },
+    ScopeQuotaExceeded { what: String, limits: Limits },
 
     /// The quota of the user: user_max_channels or user_max_bytes.
     #[error("{what} failed: user quota exceeded")]
-    UserQuotaExceeded { what: String },
+    UserQuotaExceeded { what: String, limits: Limits },
 
     /// ETIMEDOUT. The daemon that stores durable maps did not answer before the deadline of the map.
     #[error("{what} failed: the store of durable maps does not answer")]
@@ -122,17 +127,52 @@ pub enum Error {
     Io { what: String, source: io::Error },
 }
 
-/// Who decides on access to a channel.
+/// The user of a channel, and its permission bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
-    /// The permission bits of the channel.
-    pub mode: u32,
+    pub permissions: u32,
+}
+
+/// The limits of a quota when it was exceeded, as far as this process may read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// "scope" or "user".
+    of: &'static str,
+    pub channels: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+impl Limits {
+    fn read(of: &'static str) -> Self {
+        let limit = |what| {
+            let path = format!("/sys/module/sluice/parameters/{of}_max_{what}");
+            fs::read_to_string(path).ok()?.trim().parse().ok()
+        };
+        Self {
+            of,
+            channels: limit("channels"),
+            bytes: limit("bytes"),
+        }
+    }
+
+    /// Which of the two is reached is not in the answer of the module.
+    fn hint(&self) -> String {
+        let named = |what, value: Option<u64>| match value {
+            Some(value) => format!("{}_max_{what} ({value})", self.of),
+            None => format!("{}_max_{what}", self.of),
+        };
+        let (channels, bytes) = (named("channels", self.channels), named("bytes", self.bytes));
+        format!(
+            "remove unused channels, which 'sudo sluice ls --all' lists, or raise {channels} or {bytes}"
+        )
+    }
 }
 
 fn of_owner(owner: Option<&Owner>) -> String {
-    owner.map_or_else(String::new, |Owner { uid, mode }| {
-        format!(": it belongs to user {uid}, with the permissions {mode:03o}")
+    owner.map_or_else(String::new, |Owner { uid, permissions }| {
+        format!(": it belongs to user {uid}, with the permissions {permissions:03o}")
     })
 }
 
@@ -143,8 +183,14 @@ impl Error {
         let what = what.into();
         match source.raw_os_error() {
             Some(libc::EOPNOTSUPP) => Self::NoCgroup2,
-            Some(libc::ENOSPC) => Self::ScopeQuotaExceeded { what },
-            Some(libc::EDQUOT) => Self::UserQuotaExceeded { what },
+            Some(libc::ENOSPC) => Self::ScopeQuotaExceeded {
+                what,
+                limits: Limits::read("scope"),
+            },
+            Some(libc::EDQUOT) => Self::UserQuotaExceeded {
+                what,
+                limits: Limits::read("user"),
+            },
             Some(libc::ENOMEM) => Self::NoMemory { what },
             _ => Self::Io { what, source },
         }
@@ -152,10 +198,10 @@ impl Error {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::ModuleNotLoaded { .. } => (
-                libc::ENODEV,
-                "run 'sudo modprobe sluice', or pass /dev/sluice to the container",
-            ),
+            Self::ModuleNotLoaded { .. } => {
+                let hint = "run 'sudo modprobe sluice', or pass /dev/sluice to the container";
+                return Diagnosis::new(libc::ENOENT, hint).of_kind(ErrorKind::Unsupported);
+            }
             Self::ModuleTooOld { .. } => (
                 libc::ENOSYS,
                 "run 'sudo rmmod sluice' and load the current module",
@@ -168,13 +214,19 @@ impl Error {
                 libc::EINVAL,
                 "use 1 to 63 bytes without '/' and NUL, not '.' or '..'",
             ),
-            Self::NotACgroupDirectory { .. } => (libc::EINVAL, "give one below /sys/fs/cgroup"),
+            Self::NotACgroupDirectory { .. } => (libc::EBADF, "give one below /sys/fs/cgroup"),
             Self::NotFound { kind, name, .. } => {
                 return Diagnosis::new(libc::ENOENT, to_create(*kind, name));
             }
             Self::AlreadyExists { kind, name, .. } => {
                 return Diagnosis::new(libc::EEXIST, to_remove(*kind, name));
             }
+            Self::PermissionDenied {
+                kind: Kind::Feed, ..
+            } => (libc::EACCES, "let its publisher choose another mode"),
+            Self::NotOwner {
+                kind: Kind::Feed, ..
+            } => (libc::EPERM, "unload the module that publishes it"),
             Self::PermissionDenied { owner: None, .. } => {
                 (libc::EACCES, "run it in the cgroup, or as root")
             }
@@ -205,14 +257,13 @@ impl Error {
             Self::CapacityInUse { .. } => {
                 (libc::EBUSY, "read them first, or ask for a larger capacity")
             }
-            Self::ScopeQuotaExceeded { .. } => (
-                libc::ENOSPC,
-                "remove unused channels, or raise scope_max_channels or scope_max_bytes",
-            ),
-            Self::UserQuotaExceeded { .. } => (
-                libc::EDQUOT,
-                "remove unused channels, or raise user_max_channels or user_max_bytes",
-            ),
+            Self::ScopeQuotaExceeded { limits, .. } => {
+                let full = Diagnosis::new(libc::ENOSPC, limits.hint());
+                return full.of_kind(ErrorKind::QuotaExceeded);
+            }
+            Self::UserQuotaExceeded { limits, .. } => {
+                return Diagnosis::new(libc::EDQUOT, limits.hint());
+            }
             Self::StoreTimeout { .. } | Self::UnlinkPending { .. } => {
                 (libc::ETIMEDOUT, STORE_SILENT)
             }
@@ -221,7 +272,7 @@ impl Error {
                 libc::ENOMEM,
                 "raise memory.max of this cgroup, or free memory in it",
             ),
-            Self::Io { source, .. } => return Diagnosis::of_io(source, "run 'sluice doctor'"),
+            Self::Io { source, .. } => return Diagnosis::of_io(source, system_hint(source)),
         };
         Diagnosis::new(errno, hint)
     }

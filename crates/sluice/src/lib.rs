@@ -42,7 +42,21 @@
 //! A ring is also set up over a Unix socket, without the module: see [`ring`], and sluice-ring(7) for the choice between pipe and ring. A
 //! durable map survives a restart of the host; [`keeper`] is the interface of the daemon that stores it.
 //!
-//! The feature `tokio` adds asynchronous types for the endpoints of all kinds, and for the watchers of a map. The feature `serde` adds maps
+//! # Errors
+//!
+//! An operation has an error type where callers distinguish causes. Each has `kind()`, `raw_os_error()` and `hint()`, what to do about it, and
+//! becomes an [`io::Error`](std::io::Error). [`explain`] puts message, causes and hint into one line, also those of an error in a box:
+//!
+//! ```
+//! let opened = sluice::Pipe::named("a/b").reader();
+//! let error: Box<dyn std::error::Error> = opened.unwrap_err().into();
+//! eprintln!("{}", sluice::explain(&*error));
+//! ```
+//!
+//! # Features
+//!
+//! The feature `tokio` adds asynchronous types for the endpoints of all kinds, and for the watchers of a map; other calls of a durable map
+//! wait for its store. The feature `serde` adds maps
 //! of types that implement the traits of serde.
 
 pub mod bus;

@@ -61,6 +61,12 @@ pub(crate) mod sealed {
 /// println!("{} subscribers", news.info()?.subscribers);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// An option that a kind lacks does not exist:
+///
+/// ```compile_fail,E0599
+/// sluice::Ring::named("prices").nonblocking(true);
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Options<K: ChannelKind> {

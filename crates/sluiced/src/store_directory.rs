@@ -113,8 +113,12 @@ pub fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
             StoreErrorKind::Other,
             "give the user of the daemon all rights there",
         ),
-        Some(Errno::EIO) => (StoreErrorKind::Other, "check the disk"),
-        _ => (StoreErrorKind::Other, "see the cause"),
+        Some(Errno::ENOTDIR | Errno::EEXIST) => (
+            StoreErrorKind::Other,
+            "give a directory of which no part is a file",
+        ),
+        Some(Errno::ENOENT) => (StoreErrorKind::Other, "create the directory above it"),
+        _ => (StoreErrorKind::Other, "check the disk"),
     };
     StoreError {
         kind,
@@ -165,6 +169,17 @@ mod tests {
         let error = StoreDirectory::lock(&parent.path().join("a/b")).err();
         let text = error.unwrap().text;
         assert!(text.contains("/a/b") && text.contains("--store"), "{text}");
+    }
+
+    #[test]
+    fn a_file_is_no_directory_for_the_store() {
+        let parent = TestDirectory::new();
+        let file = parent.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        for path in [file.clone(), file.join("store")] {
+            let text = StoreDirectory::lock(&path).err().unwrap().text;
+            assert!(text.contains("give a directory"), "{text}");
+        }
     }
 
     #[test]

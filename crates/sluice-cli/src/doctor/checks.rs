@@ -152,8 +152,7 @@ fn features() -> Finding {
             format!("some are missing, interface version {}", features.abi),
             "run 'sudo rmmod sluice' and load the current module",
         ),
-        // The error names the fix.
-        Err(error) => Finding::problem(CHECK, "cannot query the module", error.to_string()),
+        Err(error) => Finding::problem(CHECK, error.to_string(), error.hint()),
     }
 }
 

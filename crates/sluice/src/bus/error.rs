@@ -11,7 +11,7 @@ use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 use crate::error::Error;
 use crate::ring::SystemError;
 
-const DESTROYED: &str = "open it again if it is created again";
+const REOPEN: &str = "open it again if it is created again";
 const VERSIONS: &str = "use the module and the library of one version";
 
 /// Why a bus was not opened, or a descriptor is no endpoint of one.
@@ -150,7 +150,7 @@ impl SendError {
             ),
             Self::NoSubscriber => (libc::ENOTCONN, "start one, and send again"),
             Self::NotAddressable => (libc::EOPNOTSUPP, "send it to no subscriber in particular"),
-            Self::Destroyed => (libc::EPIPE, DESTROYED),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)
@@ -203,7 +203,7 @@ impl RecvError {
             ),
             Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
             Self::Evicted => (libc::ESHUTDOWN, "open the bus again, or receive faster"),
-            Self::Destroyed => (libc::EPIPE, DESTROYED),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::InvalidMessage { .. } => (libc::EBADMSG, VERSIONS),
             Self::System(error) => return error.diagnose(),
         };

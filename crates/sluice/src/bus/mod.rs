@@ -34,9 +34,36 @@
 //! An endpoint that sends and receives has one id for both, so that a message can be answered:
 //!
 //! ```no_run
+//! use sluice::bus::SendError;
+//!
 //! let (sender, mut subscriber) = sluice::Bus::named("requests").create(true).endpoint()?;
-//! let request = subscriber.recv()?;
-//! sender.send_to(request.sender, b"reply")?;
+//! loop {
+//!     let request = subscriber.recv()?;
+//!     match sender.send_to(request.sender, b"reply") {
+//!         Err(SendError::UnknownSubscriber { .. }) => {} // it has ended
+//!         other => other?,
+//!     }
+//! }
+//! # #[allow(unreachable_code)]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In the mode broadcast the other side also receives its own request, and those of others:
+//!
+//! ```no_run
+//! use std::time::{Duration, Instant};
+//!
+//! let (sender, mut subscriber) = sluice::Bus::named("requests").create(true).endpoint()?;
+//! let own = sender.id();
+//! sender.send(b"request")?;
+//! let deadline = Instant::now() + Duration::from_secs(1);
+//! let reply = loop {
+//!     let left = deadline.saturating_duration_since(Instant::now());
+//!     let message = subscriber.recv_timeout(left)?;
+//!     if message.target == Some(own) && message.sender != own {
+//!         break message.bytes().to_vec();
+//!     }
+//! };
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

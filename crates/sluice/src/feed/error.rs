@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_ring::{InvalidCapacity, ProtocolViolation};
 
-use crate::diagnosis::{Diagnose as _, Diagnosis, capacity_hint, diagnosed};
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 use crate::ring::SystemError;
 
 /// Why a feed cannot be received, or no packet was received.
@@ -68,20 +68,17 @@ impl RecvError {
             ),
             Self::Closed => (libc::ENODATA, "open it again if it is created again"),
             Self::Rejected | Self::ProtocolViolation(_) => (libc::EPROTO, "open the feed again"),
-            Self::Busy => (libc::EBUSY, "wait until it is closed"),
+            Self::Busy => (libc::EBUSY, "close the other, or open another endpoint"),
             Self::NotAFeed => (libc::ENOTTY, "pass one of an open feed"),
             Self::ReadOnly => (
                 libc::EACCES,
                 "open it for reading and writing to map the feed",
             ),
-            Self::InvalidPacket { .. } => (
+            Self::InvalidPacket { .. } | Self::InvalidCapacity(_) => (
                 libc::EBADMSG,
                 "use the module and the library of one version",
             ),
-            Self::InvalidCapacity(error) => {
-                return Diagnosis::new(libc::EPROTO, capacity_hint(error));
-            }
-            Self::Forked => (libc::ENXIO, "receive it by read(2) there"),
+            Self::Forked => (libc::ENXIO, "open another endpoint there"),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)

@@ -6,7 +6,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::BUFFER;
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed, system_hint};
 use crate::error::Error;
 use crate::ring::SystemError;
 
@@ -82,7 +82,7 @@ impl ReadError {
         let (errno, hint) = match self {
             Self::Empty => (libc::EAGAIN, "wait until the descriptor is readable"),
             Self::BufferTooSmall { .. } => {
-                return Diagnosis::new(libc::EMSGSIZE, format!("use one of {BUFFER}"));
+                return Diagnosis::new(libc::EMSGSIZE, format!("use one of {BUFFER} bytes"));
             }
             Self::InvalidMessage { .. } => (
                 libc::EBADMSG,
@@ -159,7 +159,7 @@ impl CallError {
             Self::AlreadyExists { .. } => "unlink one of them",
             Self::NotAcknowledged { .. } => "store and acknowledge them first",
             Self::LimitExceeded { .. } => "raise the limit of channels, or the capacity of the map",
-            Self::Other { .. } => "run 'sluice doctor'",
+            Self::Other { source, .. } => system_hint(source),
         };
         Diagnosis::new(self.errno(), hint)
     }
@@ -190,7 +190,10 @@ mod tests {
         }
         for (errno, word) in [
             (Errno::AGAIN, "no message"),
-            (Errno::MSGSIZE, "buffer of 7 bytes; use one of 1056768"),
+            (
+                Errno::MSGSIZE,
+                "buffer of 7 bytes; use one of 1056768 bytes",
+            ),
             (Errno::IO, "sluice doctor"),
         ] {
             let text = crate::explain(&ReadError::new(errno, 7));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The errors of a map, by operation.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -128,7 +128,7 @@ impl ReadError {
         let (errno, hint) = match self {
             Self::InvalidKey { .. } => (libc::EINVAL, KEYS),
             Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
-            Self::NotReadable => (libc::EBADF, FOR_READING),
+            Self::NotReadable => return wrong_access(FOR_READING),
             Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::InvalidEntry { .. } => (libc::EBADMSG, VERSIONS),
             Self::System(error) => return error.diagnose(),
@@ -240,14 +240,14 @@ impl WriteError {
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
             Self::InvalidKey { .. } => (libc::EINVAL, KEYS),
-            Self::ValueTooLong { .. } => (libc::EMSGSIZE, "split it"),
+            Self::ValueTooLong { .. } => (libc::EINVAL, "split it"),
             Self::AlreadyExists => (libc::EEXIST, "get its version, and require that one"),
             Self::VersionMismatch { .. } => (libc::ESTALE, "get it again"),
             Self::NotFound { .. } => (libc::ENOENT, "require version 0 to create one"),
-            Self::Full => (
-                libc::ENOSPC,
-                "delete entries, or create a map with higher limits",
-            ),
+            Self::Full => {
+                let hint = "delete entries, or create a map with higher limits";
+                return Diagnosis::new(libc::ENOSPC, hint).of_kind(ErrorKind::QuotaExceeded);
+            }
             Self::Refused => (
                 libc::EAGAIN,
                 "try again later, and check whether sluiced runs",
@@ -258,7 +258,7 @@ impl WriteError {
                 libc::ETIMEDOUT,
                 "check whether sluiced runs, and wait for the change by a sync",
             ),
-            Self::NotWritable => (libc::EBADF, "open it for writing"),
+            Self::NotWritable => return wrong_access("open it for writing"),
             Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::System(error) => return error.diagnose(),
         };
@@ -373,15 +373,20 @@ impl WatchError {
         let (errno, hint) = match self {
             Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
             Self::TimedOut(_) => (libc::ETIMEDOUT, "use a longer timeout"),
-            Self::NoSuchChange { .. } => (libc::EINVAL, "read its entries, and watch from now on"),
+            Self::NoSuchChange { .. } => (libc::EINVAL, "watch from now on, then read its entries"),
             Self::AlreadyWatched => (libc::EBUSY, "drop that watcher, or open the map again"),
-            Self::NotReadable => (libc::EBADF, FOR_READING),
+            Self::NotReadable => return wrong_access(FOR_READING),
             Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::InvalidEvent { .. } => (libc::EBADMSG, VERSIONS),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)
     }
+}
+
+/// EBADF, as of any file.
+fn wrong_access(hint: &'static str) -> Diagnosis {
+    Diagnosis::new(libc::EBADF, hint).of_kind(ErrorKind::PermissionDenied)
 }
 
 fn is_valid(key: &[u8]) -> bool {
@@ -392,8 +397,6 @@ diagnosed!(OpenError, ReadError, WriteError, SyncError, WatchError);
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
-
     use super::*;
 
     fn of(errno: i32) -> io::Error {
@@ -509,7 +512,7 @@ mod tests {
     #[test]
     fn errors_become_those_of_io_and_keep_their_text() {
         let error = io::Error::from(WriteError::Full);
-        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
         assert_eq!(error.to_string(), WriteError::Full.to_string());
         for (error, kind) in [
             (WriteError::Refused, ErrorKind::WouldBlock),

@@ -227,9 +227,7 @@ mod tests {
             name: "jobs".to_owned(),
             scope: "/".to_owned(),
         };
-        let full = Error::ScopeQuotaExceeded {
-            what: "opening".to_owned(),
-        };
+        let full = Error::io("opening", std::io::Error::from_raw_os_error(libc::ENOSPC));
         for (error, word) in [
             (exists(), "'jobs' exists, and is not durable"),
             (full, "or the store"),

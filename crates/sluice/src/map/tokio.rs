@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watchers in a tokio runtime. The other operations never wait for another process.
+//! Watchers in a tokio runtime. Of the other operations only those of a durable map wait for another process, its store: call them in
+//! `tokio::task::spawn_blocking`.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;

@@ -11,7 +11,8 @@ use super::endpoint::{Reader, Writer};
 
 /// A [`Reader`] in a tokio runtime.
 ///
-/// Opens nonblocking, or in `tokio::task::spawn_blocking`: a blocking open waits for the other side and would stall the runtime.
+/// Open a reader in `tokio::task::spawn_blocking`, because a blocking open waits for the other side and would stall the runtime. One that
+/// was opened nonblocking reads the end of the stream until a writer has come.
 ///
 /// ```no_run
 /// use tokio::io::AsyncReadExt as _;

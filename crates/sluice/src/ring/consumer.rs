@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
 use std::time::Duration;
 
 use sluice_ring::Memory;
@@ -52,7 +53,7 @@ impl Consumer {
     }
 
     /// Returns the next record in place, or none at the end of the stream. Waits for a record. The record is released when it is
-    /// dropped.
+    /// dropped, also by an early return, unless it is [kept](Record::keep).
     #[inline]
     pub fn recv(&mut self) -> Result<Option<Record<'_>>, RecvError> {
         self.recv_within(Wait::Forever)
@@ -267,7 +268,7 @@ impl fmt::Debug for Consumer {
     }
 }
 
-/// A record in place. Dropping it releases it, so that the producer can reuse its room.
+/// A record in place. Dropping it releases it, so that its room is free for the producer.
 #[derive(Debug)]
 #[must_use = "a record that is dropped is received"]
 pub struct Record<'a> {
@@ -287,8 +288,11 @@ impl Record<'_> {
 impl Drop for Record<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.consumer.core.advance(self.len);
-        self.consumer.release();
+        // What a panic interrupted is not received.
+        if !thread::panicking() {
+            self.consumer.core.advance(self.len);
+            self.consumer.release();
+        }
     }
 }
 

@@ -6,8 +6,11 @@
 //! ```no_run
 //! let mut producer = sluice::Ring::named("prices").create(true).producer()?; // does not wait for the consumer
 //! producer.send(b"4711 99.50")?;
+//! producer.flush()?; // until the consumer has released all records
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A ring that nobody has open is freed with its records, unless it is [persistent](crate::Options::persistent).
 //!
 //! The consumer:
 //!

@@ -15,6 +15,7 @@ use super::error::{SendError, SystemError, WaitError};
 use super::mapping::Mapping;
 
 /// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream.
+/// Records for a consumer that has not come yet are lost with a ring that is not persistent.
 ///
 /// A record is sent completely or not at all, and received completely.
 pub struct Producer {

@@ -299,9 +299,28 @@ impl AsyncConsumer {
         self.consumer.try_recv()
     }
 
+    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Option<Record<'_>>, RecvError> {
+        let found = timeout(time, self.find()).await;
+        let found = found.unwrap_or(Err(RecvError::TimedOut(time)))?;
+        Ok(found.map(|len| self.consumer.record(len)))
+    }
+
     /// As [`Consumer::recv_batch`].
     pub async fn recv_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
         let found = self.find().await?;
+        let consumer = &mut self.consumer;
+        Ok(found.map(|_| ReadBatch { consumer }))
+    }
+
+    /// As [`recv_batch`](Self::recv_batch), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers
+    /// enabled.
+    pub async fn recv_batch_timeout(
+        &mut self,
+        time: Duration,
+    ) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        let found = timeout(time, self.find()).await;
+        let found = found.unwrap_or(Err(RecvError::TimedOut(time)))?;
         let consumer = &mut self.consumer;
         Ok(found.map(|_| ReadBatch { consumer }))
     }

@@ -6,7 +6,7 @@ mod transfer;
 
 use std::io;
 
-use crate::diagnosis::{Diagnosis, diagnosed};
+use crate::diagnosis::{Diagnosis, diagnosed, system_hint};
 
 pub use setup::SetupError;
 pub(super) use transfer::WaitError;
@@ -29,26 +29,11 @@ impl SystemError {
     }
 
     fn diagnosis(&self) -> Diagnosis {
-        Diagnosis::of_io(&self.source, next_step(&self.source))
+        Diagnosis::of_io(&self.source, system_hint(&self.source))
     }
 }
 
 diagnosed!(SystemError);
-
-fn next_step(failure: &io::Error) -> &'static str {
-    match failure.raw_os_error() {
-        Some(libc::EMFILE) => "close unused descriptors, or raise ulimit -n",
-        Some(libc::ENFILE) => "raise /proc/sys/fs/file-max as root",
-        Some(libc::ENOMEM) => "raise memory.max of this cgroup, or free memory in it",
-        Some(libc::EAGAIN) => "raise ulimit -u, or pids.max of this cgroup",
-        // Another process that has the endpoint ended this side.
-        Some(libc::EPIPE) => "open the ring again",
-        Some(libc::EPERM | libc::ENOSYS) => {
-            "check for a seccomp filter, or a kernel older than Linux 6.1"
-        }
-        _ => "run 'sluice doctor'",
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io;
+use std::borrow::Cow;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -146,8 +147,16 @@ impl SetupError {
             Self::InvalidCapacity(error) => {
                 return Diagnosis::new(libc::EINVAL, capacity_hint(error));
             }
-            Self::PeerCapacity(error) => {
-                return Diagnosis::new(libc::EPROTO, capacity_hint(error));
+            Self::PeerCapacity(error) => return of_peer(libc::ERANGE, capacity_hint(error)),
+            Self::Version { .. } => return of_peer(libc::EPROTONOSUPPORT, ONE_VERSION),
+            Self::RoleConflict { .. } => return of_peer(libc::EALREADY, OTHER_ROLE),
+            Self::CapacityTooLarge { .. } => {
+                return of_peer(libc::ERANGE, "change one of the two");
+            }
+            Self::InvalidMemfd(_) => return of_peer(libc::EACCES, "fix the peer"),
+            Self::Refused(errno) => {
+                let refused = Diagnosis::new(*errno, refusal_hint(*errno));
+                return refused.of_kind(ErrorKind::ConnectionRefused);
             }
             Self::Open(error) => return error.diagnose(),
             Self::System(error) => return error.diagnose(),
@@ -160,15 +169,11 @@ impl SetupError {
             Self::PeerNotAllowed { .. } => (libc::EPERM, "allow that user, or run both as one"),
             Self::HandshakeTimeout(_) => (libc::ETIMEDOUT, "check whether it hangs"),
             Self::HandshakeAborted => (libc::ECONNABORTED, "check its error message"),
-            Self::ProtocolMismatch(_) | Self::Version { .. } => (libc::EPROTO, ONE_VERSION),
-            Self::RoleConflict { .. } => (libc::EPROTO, OTHER_ROLE),
-            Self::CapacityTooLarge { .. } => (libc::EPROTO, "change one of the two"),
-            Self::InvalidMemfd(_) => (libc::EPROTO, "fix the peer"),
+            Self::ProtocolMismatch(_) => (libc::EPROTO, ONE_VERSION),
             Self::NotAllowedByPeer => (
-                libc::EACCES,
+                libc::EPERM,
                 "start it with this user allowed, as by --allow-user",
             ),
-            Self::Refused(errno) => (libc::ECONNREFUSED, refusal_hint(*errno)),
             Self::NoHugePages(_) => (libc::ENOMEM, "raise vm.nr_hugepages, or use normal pages"),
             Self::MemoryLimit { .. } => {
                 (libc::ENOMEM, "use a smaller capacity, or raise memory.max")
@@ -188,6 +193,11 @@ impl SetupError {
         };
         Diagnosis::new(errno, hint)
     }
+}
+
+/// The errno that this side sends the peer for it.
+fn of_peer(errno: i32, hint: impl Into<Cow<'static, str>>) -> Diagnosis {
+    Diagnosis::new(errno, hint).of_kind(ErrorKind::InvalidData)
 }
 
 /// What a peer means by the errno of its reply.

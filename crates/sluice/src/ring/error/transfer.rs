@@ -11,7 +11,7 @@ use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 const FORKED: &str = "a ring cannot be used in a child of the process that set it up";
 
 const AGAIN: &str = "try again later, or use a blocking call";
-const CONNECT: &str = "connect again";
+const SET_UP: &str = "set up the ring again";
 const ANOTHER: &str = "set up another one";
 
 /// Why nothing was sent.
@@ -133,10 +133,10 @@ impl SendError {
                 libc::ETIMEDOUT,
                 "use a longer timeout, or check the consumer",
             ),
-            Self::Closed => (libc::EPIPE, "connect again to send more"),
-            Self::PeerDied => (libc::EPIPE, CONNECT),
+            Self::Closed => (libc::EPIPE, "set up the ring again to send more"),
+            Self::PeerDied => (libc::EPIPE, SET_UP),
             Self::Destroyed => (libc::EPIPE, "open it again to send more"),
-            Self::ProtocolViolation(_) => (libc::EPROTO, CONNECT),
+            Self::ProtocolViolation(_) => (libc::EPROTO, SET_UP),
             Self::Forked => (libc::ENXIO, ANOTHER),
             Self::System(error) => return error.diagnose(),
         };
@@ -153,9 +153,9 @@ impl RecvError {
                 libc::ETIMEDOUT,
                 "use a longer timeout, or check the producer",
             ),
-            Self::PeerDied => (libc::ECONNRESET, CONNECT),
-            Self::Destroyed => (libc::ECONNRESET, "open it again if it is created again"),
-            Self::ProtocolViolation(_) => (libc::EPROTO, CONNECT),
+            Self::PeerDied => (libc::ECONNRESET, SET_UP),
+            Self::Destroyed => (libc::EPIPE, "open it again if it is created again"),
+            Self::ProtocolViolation(_) => (libc::EPROTO, SET_UP),
             Self::Forked => (libc::ENXIO, ANOTHER),
             Self::System(error) => return error.diagnose(),
         };

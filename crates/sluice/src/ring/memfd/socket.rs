@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Unix socket of a ring: connection, handshake messages, wake-ups and hang-up.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -25,9 +25,6 @@ use crate::ring::error::{SetupError, SystemError};
 
 /// The limit of pending connections, equal to that of the kernel before 5.4.
 const BACKLOG: i32 = 128;
-
-/// Longer than any process takes between bind(2) and listen(2).
-const BIND_TO_LISTEN: Duration = Duration::from_millis(100);
 
 /// A listening socket at a path, over which rings are set up. Dropping it removes the socket.
 #[derive(Debug)]
@@ -44,11 +41,7 @@ impl Listener {
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
         let bound = match listen_at(path) {
-            Err(Errno::ADDRINUSE) if is_stale(path) => {
-                // Another process may have removed it in the meantime.
-                let _ = fs::remove_file(path);
-                listen_at(path)
-            }
+            Err(Errno::ADDRINUSE) => replace_stale(path),
             other => other,
         };
         let failed = |errno: Errno| SetupError::Listen {
@@ -100,19 +93,36 @@ fn listen_at(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Whether the process of the socket was killed: no process listens, nor does one start to within a grace period.
+/// Listens at the path of a socket whose process has ended. The lock on its directory prevents that another process does the same
+/// meanwhile and its socket is removed.
+fn replace_stale(path: &Path) -> Result<OwnedFd, Errno> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(|_| Errno::ADDRINUSE)?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| Errno::ADDRINUSE)?;
+    if !is_stale(path) {
+        return Err(Errno::ADDRINUSE);
+    }
+    fs::remove_file(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    listen_at(path)
+}
+
+/// Whether no process has the socket at the path. A connection of another type never succeeds, and so disturbs no listener: it fails with
+/// EPROTOTYPE where a socket is bound.
 fn is_stale(path: &Path) -> bool {
     let is_socket =
         fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    is_socket && refuses(path) && {
-        thread::sleep(BIND_TO_LISTEN);
-        refuses(path)
-    }
-}
-
-fn refuses(path: &Path) -> bool {
-    let refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
-    matches!(Socket::connect(path), Err(SetupError::Connect { source, .. }) if refused(&source))
+    let probe = || -> Result<(), Errno> {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    is_socket && probe() == Err(Errno::CONNREFUSED)
 }
 
 /// A connection to the peer, over which [`Options`](crate::ring::Options) set up a ring.
