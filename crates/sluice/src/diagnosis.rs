@@ -9,6 +9,12 @@ use sluice_ring::{Capacity, InvalidCapacity};
 
 use crate::{bus, feed, keeper, map, ring};
 
+// The hints that several kinds have.
+pub(crate) const AGAIN: &str = "try again later, or use a blocking call";
+pub(crate) const LARGER_BUFFER: &str = "call again with a larger buffer";
+pub(crate) const ONE_VERSION: &str = "use the module and the library of one version";
+pub(crate) const REOPEN: &str = "open it again if it is created again";
+
 /// What an error of this library tells beside its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

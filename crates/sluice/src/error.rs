@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed, system_hint};
+use crate::diagnosis::{Diagnose as _, Diagnosis, REOPEN, diagnosed, system_hint};
 use crate::info::Kind;
 use crate::map::StoreError;
 
@@ -244,7 +244,7 @@ impl Error {
             ),
             Self::OutsideScope { .. } => (libc::EACCES, "run it in the cgroup, or as root"),
             Self::NotOwner { .. } => (libc::EPERM, "run it as that user, or as root"),
-            Self::Destroyed { .. } => (libc::EPIPE, "open it again if it is created again"),
+            Self::Destroyed { .. } => (libc::EPIPE, REOPEN),
             Self::NoReader { .. } => (
                 libc::ENXIO,
                 "start the reader first, or use a blocking open",

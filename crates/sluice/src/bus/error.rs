@@ -7,12 +7,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::policy::{Mode, Policy};
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::diagnosis::{
+    AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, ONE_VERSION, REOPEN, diagnosed,
+};
 use crate::error::Error;
 use crate::ring::SystemError;
-
-const REOPEN: &str = "open it again if it is created again";
-const VERSIONS: &str = "use the module and the library of one version";
 
 /// Why a bus was not opened, or a descriptor is no endpoint of one.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +135,7 @@ impl SendError {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::Full => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::Full => (libc::EAGAIN, AGAIN),
             Self::TimedOut(_) => (
                 libc::ETIMEDOUT,
                 "use a longer timeout, or check its slowest subscriber",
@@ -196,15 +195,15 @@ impl RecvError {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::Empty => (libc::EAGAIN, AGAIN),
             Self::TimedOut(_) => (
                 libc::ETIMEDOUT,
                 "use a longer timeout, or check its senders",
             ),
-            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
+            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
             Self::Evicted => (libc::ESHUTDOWN, "open the bus again, or receive faster"),
             Self::Destroyed => (libc::EPIPE, REOPEN),
-            Self::InvalidMessage { .. } => (libc::EBADMSG, VERSIONS),
+            Self::InvalidMessage { .. } => (libc::EBADMSG, ONE_VERSION),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_ring::{InvalidCapacity, ProtocolViolation};
 
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::diagnosis::{AGAIN, Diagnose as _, Diagnosis, ONE_VERSION, REOPEN, diagnosed};
 use crate::ring::SystemError;
 
 /// Why a feed cannot be received, or no packet was received.
@@ -61,12 +61,12 @@ impl RecvError {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::Empty => (libc::EAGAIN, AGAIN),
             Self::TimedOut(_) => (
                 libc::ETIMEDOUT,
                 "use a longer timeout, or check the publisher",
             ),
-            Self::Closed => (libc::ENODATA, "open it again if it is created again"),
+            Self::Closed => (libc::ENODATA, REOPEN),
             Self::Rejected | Self::ProtocolViolation(_) => (libc::EPROTO, "open the feed again"),
             Self::Busy => (libc::EBUSY, "close the other, or open another endpoint"),
             Self::NotAFeed => (libc::ENOTTY, "pass one of an open feed"),
@@ -74,10 +74,7 @@ impl RecvError {
                 libc::EACCES,
                 "open it for reading and writing to map the feed",
             ),
-            Self::InvalidPacket { .. } | Self::InvalidCapacity(_) => (
-                libc::EBADMSG,
-                "use the module and the library of one version",
-            ),
+            Self::InvalidPacket { .. } | Self::InvalidCapacity(_) => (libc::EBADMSG, ONE_VERSION),
             Self::Forked => (libc::ENXIO, "open another endpoint there"),
             Self::System(error) => return error.diagnose(),
         };

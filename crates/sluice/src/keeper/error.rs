@@ -6,7 +6,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::BUFFER;
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed, system_hint};
+use crate::diagnosis::{Diagnose as _, Diagnosis, ONE_VERSION, diagnosed, system_hint};
 use crate::error::Error;
 use crate::ring::SystemError;
 
@@ -84,10 +84,7 @@ impl ReadError {
             Self::BufferTooSmall { .. } => {
                 return Diagnosis::new(libc::EMSGSIZE, format!("use one of {BUFFER} bytes"));
             }
-            Self::InvalidMessage { .. } => (
-                libc::EBADMSG,
-                "use the module and the library of one version",
-            ),
+            Self::InvalidMessage { .. } => (libc::EBADMSG, ONE_VERSION),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 
 use super::store::StoreError;
 use super::{KEY_MAX, VALUE_MAX};
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::diagnosis::{
+    AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, ONE_VERSION, REOPEN, diagnosed,
+};
 use crate::error::Error;
 use crate::ring::SystemError;
 
@@ -16,9 +18,7 @@ const REFUSED: &str = "refused, nothing is changed";
 const REMOVED: &str = "the durable map was unlinked or detached, or its cgroup removed";
 const DESTROYED: &str = "the map was destroyed";
 
-const REOPEN: &str = "open it again if it is created again";
 const KEYS: &str = "use 1 to 4096 bytes";
-const VERSIONS: &str = "use the module and the library of one version";
 const FOR_READING: &str = "open it for reading";
 
 /// Why a map was not opened, or a descriptor is no endpoint of one.
@@ -127,10 +127,10 @@ impl ReadError {
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
             Self::InvalidKey { .. } => (libc::EINVAL, KEYS),
-            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
+            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
             Self::NotReadable => return wrong_access(FOR_READING),
             Self::Destroyed => (libc::EPIPE, REOPEN),
-            Self::InvalidEntry { .. } => (libc::EBADMSG, VERSIONS),
+            Self::InvalidEntry { .. } => (libc::EBADMSG, ONE_VERSION),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)
@@ -371,13 +371,13 @@ impl WatchError {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::Empty => (libc::EAGAIN, "try again later, or use a blocking call"),
+            Self::Empty => (libc::EAGAIN, AGAIN),
             Self::TimedOut(_) => (libc::ETIMEDOUT, "use a longer timeout"),
             Self::NoSuchChange { .. } => (libc::EINVAL, "watch from now on, then read its entries"),
             Self::AlreadyWatched => (libc::EBUSY, "drop that watcher, or open the map again"),
             Self::NotReadable => return wrong_access(FOR_READING),
             Self::Destroyed => (libc::EPIPE, REOPEN),
-            Self::InvalidEvent { .. } => (libc::EBADMSG, VERSIONS),
+            Self::InvalidEvent { .. } => (libc::EBADMSG, ONE_VERSION),
             Self::System(error) => return error.diagnose(),
         };
         Diagnosis::new(errno, hint)

@@ -6,11 +6,10 @@ use std::time::Duration;
 use sluice_ring::ProtocolViolation;
 
 use super::SystemError;
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::diagnosis::{AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, REOPEN, diagnosed};
 
 const FORKED: &str = "a ring cannot be used in a child of the process that set it up";
 
-const AGAIN: &str = "try again later, or use a blocking call";
 const SET_UP: &str = "set up the ring again";
 const ANOTHER: &str = "set up another one";
 
@@ -147,14 +146,14 @@ impl SendError {
 impl RecvError {
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, "call again with a larger buffer"),
+            Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
             Self::Empty => (libc::EAGAIN, AGAIN),
             Self::TimedOut(_) => (
                 libc::ETIMEDOUT,
                 "use a longer timeout, or check the producer",
             ),
             Self::PeerDied => (libc::ECONNRESET, SET_UP),
-            Self::Destroyed => (libc::EPIPE, "open it again if it is created again"),
+            Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::ProtocolViolation(_) => (libc::EPROTO, SET_UP),
             Self::Forked => (libc::ENXIO, ANOTHER),
             Self::System(error) => return error.diagnose(),
