@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sluice::Ring;
-use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
+use sluice::ring::{Consumer, Producer, SetupError, Socket, SocketOptions};
 use sluice_testkit::cgroup::{Cgroup, Tree};
 
 use super::link::{Read, Write};
@@ -66,8 +66,8 @@ impl Variant {
     }
 
     /// The options of both sides over memfd.
-    fn options(self, size: usize) -> Options {
-        let options = Options::new().capacity(capacity(size));
+    fn options(self, size: usize) -> SocketOptions {
+        let options = SocketOptions::new().capacity(capacity(size));
         match self.spin() {
             Some(limit) => options.spin(limit),
             None => options,

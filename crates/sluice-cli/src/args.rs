@@ -170,7 +170,7 @@ pub trait With: Sized {
 }
 
 impl<K: ChannelKind> With for Options<K> {}
-impl With for ring::Options {}
+impl With for ring::SocketOptions {}
 impl With for Attach {}
 
 pub fn permissions(text: &str) -> Result<u32, String> {

@@ -6,7 +6,7 @@ use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Command};
 use sluice::DEFAULT_PERMISSIONS;
 use sluice::bus::Mode;
-use sluice::ring::Options;
+use sluice::ring::SocketOptions;
 use sluice_abi::{PIPE_DEFAULT_PAGES, bus, feed, map, ring};
 
 /// The page size of most systems.
@@ -24,7 +24,10 @@ fn values() -> [(&'static str, String); 18] {
         ),
         ("RING_CAPACITY", size(ring::DEFAULT_CAPACITY)),
         ("RING_CAPACITY_MAX", size(ring::CAPACITY_MAX)),
-        ("SPIN", format!("{}us", Options::DEFAULT_SPIN.as_micros())),
+        (
+            "SPIN",
+            format!("{}us", SocketOptions::DEFAULT_SPIN.as_micros()),
+        ),
         ("BUS_MODE", Mode::default().to_string()),
         ("BUS_CAPACITY", size(bus::DEFAULT_CAPACITY)),
         ("BUS_CAPACITY_MAX", size(bus::CAPACITY_MAX)),

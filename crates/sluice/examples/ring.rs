@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use sluice::ring::{Listener, Options, Socket};
+use sluice::ring::{Listener, Socket, SocketOptions};
 
 const RECORDS: u64 = 1_000_000;
 
@@ -40,7 +40,7 @@ fn receive() -> io::Result<()> {
 }
 
 fn take_all(listener: &Listener) -> io::Result<()> {
-    let mut consumer = Options::new().consumer(listener.accept()?)?;
+    let mut consumer = SocketOptions::new().consumer(listener.accept()?)?;
     let begin = Instant::now();
     let mut record = [0; size_of::<u64>()];
     let mut sum = 0;
@@ -55,7 +55,7 @@ fn take_all(listener: &Listener) -> io::Result<()> {
 }
 
 fn send(path: &Path) -> io::Result<()> {
-    let mut producer = Options::new().producer(Socket::connect(path)?)?;
+    let mut producer = SocketOptions::new().producer(Socket::connect(path)?)?;
     for number in 0..RECORDS {
         producer.send(&number.to_ne_bytes())?;
     }

@@ -3,13 +3,14 @@ use std::io;
 
 use sluice_abi as abi;
 
-use crate::control::{Control, State};
 use crate::error::{Error, Owner, Result};
 use crate::features::features;
-use crate::info::{ChannelInfo, Kind};
-use crate::map::StoreError;
+use crate::info::ChannelInfo;
+use crate::kind::Kind;
 use crate::name::Name;
 use crate::scope::Scope;
+use crate::store_error::StoreError;
+use crate::sys::{Control, State};
 
 /// The kind of a channel, its name and its scope, for programs that treat all kinds alike. A value does not mean that the channel
 /// exists. A channel is opened by the [`Options`](crate::Options) of its kind.
@@ -79,7 +80,7 @@ impl Channel {
     fn remove(&self, command: libc::Ioctl, doing: &str) -> Result<()> {
         let mut which = abi::Unlink {
             kind: self.kind.number(),
-            ..abi::Unlink::new(self.scope.raw(), self.name.as_bytes())
+            ..abi::Unlink::new(self.scope.scope_fd(), self.name.as_bytes())
         };
         let control = Control::open()?;
         repeat_remove(|| control.call_once(command, &mut which))
@@ -122,7 +123,7 @@ impl Channel {
         let mut info = abi::ChannelInfo::EMPTY;
         let kind = self.kind.number();
         Control::open()?
-            .info(kind, self.scope.raw(), self.name.as_bytes(), &mut info)
+            .info(kind, self.scope.scope_fd(), self.name.as_bytes(), &mut info)
             .map_err(|error| self.query_error(error))?;
         Ok(info.into())
     }
@@ -130,7 +131,7 @@ impl Channel {
     /// The state of a channel of the kind that has this structure.
     pub(crate) fn state<S: State>(&self) -> Result<S> {
         Control::open()?
-            .state(self.scope.raw(), self.name.as_bytes())
+            .state(self.scope.scope_fd(), self.name.as_bytes())
             .map_err(|error| self.query_error(error))
     }
 

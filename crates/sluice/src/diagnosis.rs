@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all errors of this library tell beside their messages, and how it is found in an error of any type.
+//! What all errors of this library tell beside their messages.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 
 use sluice_ring::{Capacity, InvalidCapacity};
-
-use crate::{bus, feed, keeper, map, ring};
 
 // The hints that several kinds have.
 pub(crate) const AGAIN: &str = "try again later, or use a blocking call";
@@ -51,93 +49,12 @@ impl Diagnosis {
             },
         }
     }
-
-    /// Finds the diagnosis in an error of this library, in what caused an error of another type, or in an [`io::Error`] to which one
-    /// was converted.
-    ///
-    /// ```
-    /// let error = std::io::Error::from(sluice::ring::SendError::Full);
-    /// let diagnosis = sluice::Diagnosis::of(&error).expect("it is an error of this library");
-    /// assert_eq!(diagnosis.kind, std::io::ErrorKind::WouldBlock);
-    /// println!("{error}; {}", diagnosis.hint);
-    /// ```
-    pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
-        chain(error).find_map(|error| FINDERS.iter().find_map(|find| find(error)))
-    }
-}
-
-/// The message of an error, its causes, and what to do about it if it is one of this library, in one line.
-///
-/// ```
-/// let text = sluice::explain(&sluice::ring::SendError::Full);
-/// assert_eq!(text, "the ring is full; try again later, or use a blocking call");
-/// ```
-pub fn explain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    for cause in chain(error).skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    match Diagnosis::of(error) {
-        Some(diagnosis) => format!("{text}; {}", diagnosis.hint),
-        None => text,
-    }
-}
-
-/// The error and its causes. An [`io::Error`] that was made of another error names only the causes of that as its own.
-fn chain<'a>(
-    error: &'a (dyn StdError + 'static),
-) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| {
-        let error = *error;
-        match error.downcast_ref::<io::Error>() {
-            Some(error) => error.get_ref().map(|error| error as _),
-            None => error.source(),
-        }
-    })
 }
 
 /// An error of this library.
 pub trait Diagnose: StdError + 'static {
     fn diagnose(&self) -> Diagnosis;
 }
-
-type Finder = fn(&(dyn StdError + 'static)) -> Option<Diagnosis>;
-
-fn find<E: Diagnose>(error: &(dyn StdError + 'static)) -> Option<Diagnosis> {
-    error.downcast_ref::<E>().map(E::diagnose)
-}
-
-/// For each type of [`diagnosed!`].
-const FINDERS: &[Finder] = &[
-    find::<crate::Error>,
-    find::<bus::OpenError>,
-    find::<bus::SendError>,
-    find::<bus::RecvError>,
-    find::<map::OpenError>,
-    find::<map::ReadError>,
-    find::<map::WriteError>,
-    find::<map::SyncError>,
-    find::<map::WatchError>,
-    find::<map::StoreError>,
-    #[cfg(feature = "serde")]
-    find::<map::CodecError>,
-    #[cfg(feature = "serde")]
-    find::<map::TypedError<map::ReadError>>,
-    #[cfg(feature = "serde")]
-    find::<map::TypedError<map::WriteError>>,
-    find::<ring::SetupError>,
-    find::<ring::SendError>,
-    find::<ring::RecvError>,
-    find::<ring::SystemError>,
-    find::<feed::RecvError>,
-    find::<feed::SimulatorError>,
-    find::<keeper::OpenError>,
-    find::<keeper::ReadError>,
-    find::<keeper::CallError>,
-    find::<keeper::RestoreError>,
-];
 
 /// Gives errors, which have a private method `diagnosis`, the calls that all errors of this library have, and the conversion to the error
 /// of the standard library of the same kind, which keeps their text.
@@ -216,40 +133,6 @@ fn kind(errno: i32) -> ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
-
-    fn failed() -> Error {
-        Error::io("opening", io::Error::from_raw_os_error(libc::EIO))
-    }
-
-    #[test]
-    fn a_diagnosis_is_found_below_other_errors() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("no configuration")]
-        struct Outer(#[source] io::Error);
-
-        let direct = failed();
-        let errors: [&(dyn StdError + 'static); 3] = [
-            &direct,
-            &io::Error::from(failed()),
-            &Outer(io::Error::from(failed())),
-        ];
-        for error in errors {
-            let diagnosis = Diagnosis::of(error).unwrap();
-            assert_eq!(diagnosis.raw_os_error, Some(libc::EIO));
-            assert!(diagnosis.hint.contains("doctor"), "{diagnosis:?}");
-        }
-        assert_eq!(Diagnosis::of(&io::Error::other("text")), None);
-    }
-
-    #[test]
-    fn an_explanation_has_each_part_once() {
-        let os = io::Error::from_raw_os_error(libc::EIO);
-        let expected = format!("opening failed: {os}; run 'sluice doctor'");
-        assert_eq!(explain(&failed()), expected);
-        assert_eq!(explain(&io::Error::from(failed())), expected);
-        assert_eq!(explain(&io::Error::other("text")), "text");
-    }
 
     #[test]
     fn kinds_that_a_caller_tests_for_are_known() {

@@ -6,8 +6,8 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use crate::diagnosis::{Diagnose as _, Diagnosis, REOPEN, diagnosed, system_hint};
-use crate::info::Kind;
-use crate::map::StoreError;
+use crate::kind::Kind;
+use crate::store_error::StoreError;
 
 pub type Result<T> = std::result::Result<T, Error>;
 

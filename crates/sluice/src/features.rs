@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use sluice_abi as abi;
 
-use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::info::Kind;
+use crate::kind::Kind;
+use crate::sys::Control;
 
 /// The features of the loaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@
 //! | [`feed`] | packets | a kernel module | one consumer |
 //!
 //! A ring is also set up over a Unix socket, without the module: see [`ring`], and sluice-ring(7) for the choice between pipe and ring. A
-//! durable map survives a restart of the host; [`keeper`] is the interface of the daemon that stores it.
+//! durable map survives a restart of the host.
 //!
 //! # Errors
 //!
@@ -61,14 +61,14 @@
 
 pub mod bus;
 mod channel;
-mod control;
 mod diagnosis;
 mod error;
 mod escape;
+mod explain;
 mod features;
 pub mod feed;
 mod info;
-pub mod keeper;
+mod kind;
 mod list;
 pub mod map;
 mod name;
@@ -76,17 +76,24 @@ mod options;
 pub mod pipe;
 pub mod ring;
 mod scope;
+mod shared;
+mod store_error;
+mod sys;
+mod system_error;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod wait;
 
 pub use bus::Bus;
 pub use channel::Channel;
-pub use diagnosis::{Diagnosis, explain};
+pub use diagnosis::Diagnosis;
 pub use error::{Error, Owner, Result};
 pub use escape::escape;
+pub use explain::explain;
 pub use features::{Features, features};
 pub use feed::Feed;
-pub use info::{ChannelInfo, Kind};
+pub use info::ChannelInfo;
+pub use kind::Kind;
 pub use list::{List, list};
 pub use map::Map;
 pub use name::Name;
@@ -94,6 +101,9 @@ pub use options::{ChannelKind, Creatable, DEFAULT_PERMISSIONS, Options};
 pub use pipe::Pipe;
 pub use ring::Ring;
 pub use scope::Scope;
+pub use shared::bytes::Bytes;
+pub use store_error::StoreError;
+pub use system_error::SystemError;
 
 /// The example of README.md, compiled by `cargo test`.
 #[cfg(doctest)]

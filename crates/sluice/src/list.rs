@@ -4,10 +4,10 @@ use std::vec;
 
 use sluice_abi as abi;
 
-use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::info::ChannelInfo;
 use crate::scope::Scope;
+use crate::sys::Control;
 
 /// Lists the channels of a scope, sorted by kind and name.
 ///
@@ -57,7 +57,7 @@ impl List {
         let Cursor { kind, name } = self.cursor;
         let count = self
             .control
-            .list(self.scope.raw(), kind, name, &mut entries)
+            .list(self.scope.scope_fd(), kind, name, &mut entries)
             .map_err(|error| self.error(error))?;
         entries.truncate(count);
         self.ended = count == 0;

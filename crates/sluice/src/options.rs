@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use sluice_abi as abi;
 
 use crate::channel::Channel;
-use crate::control::{Control, Params};
 use crate::error::Result;
-use crate::info::Kind;
+use crate::kind::Kind;
 use crate::scope::Scope;
+use crate::sys::{Control, Params};
 
 /// The permission bits of a new channel by default: only its owner has access.
 pub const DEFAULT_PERMISSIONS: u32 = 0o600;
@@ -133,7 +133,7 @@ impl<K: ChannelKind> Options<K> {
     fn structure(&self, channel: &Channel, access: u32, capacity: u64) -> abi::Open {
         abi::Open {
             kind: K::KIND.number(),
-            scope_fd: self.scope.raw(),
+            scope_fd: self.scope.scope_fd(),
             mode: self.permissions,
             capacity,
             ..abi::Open::new(channel.name().as_bytes(), self.flags | access)
@@ -182,7 +182,7 @@ impl<K: Creatable> Options<K> {
     /// | | by default | at most | |
     /// |---|---|---|---|
     /// | pipe | 16 pages | 1 GiB; above pipe_max_size with CAP_SYS_RESOURCE only | rounded up to a power of two of pages |
-    /// | ring | 4 MiB | 256 MiB | rounded up to a power of two of at least a page; see [`ring::Options::capacity`](crate::ring::Options::capacity) |
+    /// | ring | 4 MiB | 256 MiB | rounded up to a power of two of at least a page; see [`ring::SocketOptions::capacity`](crate::ring::SocketOptions::capacity) |
     /// | bus | 1 MiB | 256 MiB | rounded up to a power of two of at least a page. A message has at most half of it less 64 bytes, and at most 1 MiB, or 64 KiB on a PREEMPT_RT kernel |
     /// | map | 4 MiB | 64 GiB | the bytes of keys and values, about 200 per entry, and about 32 per [event](crate::map::Options::events) |
     pub fn capacity(mut self, bytes: u64) -> Self {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sluice_abi as abi;
 
 use crate::error::{Error, Result};
-use crate::info::Kind;
+use crate::kind::Kind;
 
 /// The cgroup (v2) in which names are looked up.
 #[derive(Clone, Debug)]
@@ -59,7 +59,8 @@ impl Scope {
         }
     }
 
-    pub(crate) fn raw(&self) -> i32 {
+    /// What the field `scope_fd` of the kernel's structures has for it.
+    pub fn scope_fd(&self) -> i32 {
         match &self.cgroup {
             Cgroup::Own => abi::SCOPE_SELF,
             Cgroup::Root => abi::SCOPE_ROOT,

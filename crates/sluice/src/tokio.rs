@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::ring::SystemError;
+use crate::system_error::SystemError;
 
 /// Registers a duplicate of a descriptor.
 pub(crate) fn register(

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
-use sluice::keeper::{BUFFER, CallError, Content, Entry, Keeper, ReadError};
-use sluice::map::StoreError;
-use sluice::{Name, Scope, keeper};
+use sluice::{Name, Scope, StoreError};
+use sluice_keeper::{
+    self as keeper, BUFFER, CallError, Content, Entry, Keeper, OpenError, ReadError,
+};
 
 use crate::kernel::{Change, Kernel, Message, Open, Received, Resume, Value};
 use crate::store::{Params, StoredEntry, StoredMap};
@@ -18,7 +19,7 @@ pub struct DeviceKernel {
 }
 
 impl DeviceKernel {
-    pub fn open() -> Result<Self, keeper::OpenError> {
+    pub fn open() -> Result<Self, OpenError> {
         let keeper = Keeper::open()?;
         Ok(Self {
             keeper,
@@ -80,8 +81,7 @@ impl Kernel for DeviceKernel {
                 expires_ns: entry.expires_ns,
             })
             .collect();
-        let restored = self.keeper.restore(stream, &entries);
-        restored.map_err(|failed| errno(failed.error))
+        self.keeper.restore(stream, &entries).map_err(errno)
     }
 
     fn ready(&mut self, stream: u64) -> Result<(), Errno> {

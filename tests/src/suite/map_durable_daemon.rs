@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::Value;
-use sluice::map::{Durability, SetOptions, StoreError, WriteError};
+use sluice::StoreError;
+use sluice::map::{Durability, SetOptions, WriteError};
 use sluice::{Map, Scope};
 
 use crate::registry::{Context, topic};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Durable maps in the modules `sluice::map` and `sluice::keeper`, and in the command `sluice map`.
+//! Durable maps in the modules `sluice::map` and `sluice_keeper`, and in the command `sluice map`.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
-use sluice::keeper::{Keeper, OpenError as KeeperError};
 use sluice::map::{
-    DeleteOptions, Durability, OpenError, Options, Outcome, SetOptions, StoreError, SyncError,
-    WriteError,
+    DeleteOptions, Durability, OpenError, Options, Outcome, SetOptions, SyncError, WriteError,
 };
-use sluice::{Error, Map};
+use sluice::{Error, Map, StoreError};
+use sluice_keeper::{Keeper, OpenError as KeeperError};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A keeper of durable maps that stores them in the memory of the test, on top of `sluice::keeper`. A test decides what it answers.
+//! A keeper of durable maps that stores them in the memory of the test, on top of `sluice_keeper`. A test decides what it answers.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -8,10 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sluice::keeper::{
+use sluice::StoreError;
+use sluice_keeper::{
     BUFFER, CallError, Content, Entry, Keeper, Message, Open, ReadError, StoredMap,
 };
-use sluice::map::StoreError;
 
 use super::event::Event;
 use super::process::panic_message;
@@ -238,9 +238,7 @@ fn answer_open(
     });
     keeper.create(stream, &stored.map, stored.applied, LIMIT)?;
     let entries: Vec<_> = stored.entries.iter().map(entry).collect();
-    keeper
-        .restore(stream, &entries)
-        .map_err(|failed| failed.error)?;
+    keeper.restore(stream, &entries)?;
     let place = Some(place);
     let delivered = 0;
     state.streams.insert(stream, Stream { place, delivered });
@@ -284,7 +282,7 @@ fn answer_all(keeper: &Keeper, state: &mut State) -> Result<()> {
 /// A stream may have ended.
 fn tolerate(called: Result<(), CallError>) -> Result<()> {
     match called {
-        Err(error) if error.is_gone() => Ok(()),
+        Err(error) if error.errno() == libc::ENOENT => Ok(()),
         other => Ok(other?),
     }
 }

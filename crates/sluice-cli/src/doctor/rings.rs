@@ -7,7 +7,7 @@ use std::thread;
 
 use nix::libc;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use sluice::ring::{Options, Socket};
+use sluice::ring::{Socket, SocketOptions};
 
 use super::Finding;
 
@@ -29,7 +29,7 @@ pub fn rings() -> Finding {
 /// Sets up a ring and sends a record through it.
 fn try_ring() -> io::Result<()> {
     let (here, there) = Socket::pair()?;
-    let options = Options::new().capacity(4096);
+    let options = SocketOptions::new().capacity(4096);
     thread::scope(|scope| {
         scope.spawn(|| io::Result::Ok(options.producer(there)?.send(b"hello")?));
         // It fails, too, if the producer failed.

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use sluice::map::{DurableInfo, MapInfo, Options, StoreError};
-use sluice::{Kind, Map, Name, Scope};
+use sluice::map::{DurableInfo, MapInfo, Options};
+use sluice::{Kind, Map, Name, Scope, StoreError};
 
 use crate::args::InfoArgs;
 use crate::channel_row::ChannelRow;

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sluice::ring::Bytes;
+use sluice::Bytes;
 
 use super::codec::{Format, Framing};
 use crate::text::encode;

@@ -160,14 +160,14 @@ impl SetupArgs {
         )
     }
 
-    fn socket_options(&self, side: SideOptions) -> Result<ring::Options> {
-        Ok(ring::Options::new()
+    fn socket_options(&self, side: SideOptions) -> Result<ring::SocketOptions> {
+        Ok(ring::SocketOptions::new()
             .huge_pages(side.huge_pages)
             .mlock(self.lock)
-            .with(self.spin, ring::Options::spin)
-            .with(self.node()?, ring::Options::numa_node)
-            .with(side.capacity, ring::Options::capacity)
-            .with(side.max_capacity, ring::Options::max_capacity))
+            .with(self.spin, ring::SocketOptions::spin)
+            .with(self.node()?, ring::SocketOptions::numa_node)
+            .with(side.capacity, ring::SocketOptions::capacity)
+            .with(side.max_capacity, ring::SocketOptions::max_capacity))
     }
 
     fn attach(&self, side: SideOptions) -> Attach {

@@ -3,10 +3,10 @@
 
 use std::os::fd::OwnedFd;
 
-use sluice::Ring;
 use sluice::ring::{
-    Attach, Consumer, Options, Producer, RingInfo, RoleState, SetupError, Socket, SystemError,
+    Attach, Consumer, Producer, RingInfo, RoleState, SetupError, Socket, SocketOptions,
 };
+use sluice::{Ring, SystemError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -34,7 +34,7 @@ impl Role {
 pub trait Side: Send + Sized {
     const ROLE: Role;
 
-    fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError>;
+    fn connect(options: &SocketOptions, socket: Socket) -> Result<Self, SetupError>;
     fn open(ring: &sluice::Options<Ring>) -> Result<Self, SetupError>;
     fn attach(options: &Attach, endpoint: OwnedFd) -> Result<Self, SetupError>;
     fn has_peer(&self) -> Result<bool, SystemError>;
@@ -44,7 +44,7 @@ pub trait Side: Send + Sized {
 impl Side for Producer {
     const ROLE: Role = Role::Sender;
 
-    fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError> {
+    fn connect(options: &SocketOptions, socket: Socket) -> Result<Self, SetupError> {
         options.producer(socket)
     }
 
@@ -68,7 +68,7 @@ impl Side for Producer {
 impl Side for Consumer {
     const ROLE: Role = Role::Receiver;
 
-    fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError> {
+    fn connect(options: &SocketOptions, socket: Socket) -> Result<Self, SetupError> {
         options.consumer(socket)
     }
 

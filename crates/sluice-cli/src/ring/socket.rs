@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use sluice::ring::{Options, SetupError, Socket};
+use sluice::ring::{SetupError, Socket, SocketOptions};
 
 use super::listen::{AcceptOutcome, SignalSafeListener};
 use super::side::{Role, Side};
@@ -47,7 +47,12 @@ pub struct SocketArgs {
 
 impl SocketArgs {
     /// Waits for the other side, and sets up the ring with it.
-    pub fn set_up<S: Side>(&self, path: &Path, limit: &WaitLimit, options: Options) -> Result<S> {
+    pub fn set_up<S: Side>(
+        &self,
+        path: &Path,
+        limit: &WaitLimit,
+        options: SocketOptions,
+    ) -> Result<S> {
         let options = self.apply(options);
         match self.is_listener(S::ROLE) {
             true => self.listen(path, limit, &options),
@@ -62,7 +67,7 @@ impl SocketArgs {
         }
     }
 
-    fn apply(&self, mut options: Options) -> Options {
+    fn apply(&self, mut options: SocketOptions) -> SocketOptions {
         if self.allow_everyone {
             options = options.allow_everyone();
         }
@@ -71,7 +76,12 @@ impl SocketArgs {
             .fold(options, |options, &uid| options.allow_user(uid))
     }
 
-    fn listen<S: Side>(&self, path: &Path, limit: &WaitLimit, options: &Options) -> Result<S> {
+    fn listen<S: Side>(
+        &self,
+        path: &Path,
+        limit: &WaitLimit,
+        options: &SocketOptions,
+    ) -> Result<S> {
         let other_users = self.allow_everyone || !self.allow_user.is_empty();
         let listener = SignalSafeListener::bind(path, other_users)?;
         let awaited = self.awaited(path, S::ROLE);
@@ -85,7 +95,12 @@ impl SocketArgs {
         })
     }
 
-    fn connect<S: Side>(&self, path: &Path, limit: &WaitLimit, options: &Options) -> Result<S> {
+    fn connect<S: Side>(
+        &self,
+        path: &Path,
+        limit: &WaitLimit,
+        options: &SocketOptions,
+    ) -> Result<S> {
         check_directory(path)?;
         limit.retry(&self.awaited(path, S::ROLE), || {
             let options = match limit.left() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use rustix::fs::SealFlags;
-use sluice::ring::{Options, RecvError, SetupError, Socket};
+use sluice::ring::{RecvError, SetupError, Socket, SocketOptions};
 
 use super::CAPACITY;
 use crate::handshake::{Hello, reply};
@@ -88,7 +88,7 @@ impl super::FuzzInput for HandshakeInput {
         if self.shuts_down {
             peer.shutdown();
         }
-        let options = Options::new()
+        let options = SocketOptions::new()
             .capacity(CAPACITY as u64)
             .handshake_timeout(Duration::ZERO);
         let socket = Socket::from(socket);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Options, Producer, ProtocolViolation, SendError, Socket};
+use sluice::ring::{Producer, ProtocolViolation, SendError, Socket, SocketOptions};
 
 use super::{BatchStep, CAPACITY, Completion, Length, Steps, pattern};
 use crate::consumer::MaliciousConsumer;
@@ -92,7 +92,7 @@ enum Expected {
 impl Model {
     fn new() -> (Producer, Self) {
         let (malicious, socket) = MaliciousConsumer::new();
-        let options = Options::new()
+        let options = SocketOptions::new()
             .capacity(CAPACITY as u64)
             .spin(Duration::ZERO)
             .handshake_timeout(Duration::ZERO);

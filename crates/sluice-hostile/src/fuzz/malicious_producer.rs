@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use sluice::ring::{Consumer, Options, ProtocolViolation, RecvError, Socket};
+use sluice::ring::{Consumer, ProtocolViolation, RecvError, Socket, SocketOptions};
 
 use super::{CAPACITY, Length, Steps, pattern};
 use crate::memory::Memory;
@@ -108,7 +108,7 @@ enum Expected {
 impl Model {
     fn new() -> Self {
         let (malicious, socket) = MaliciousProducer::new(CAPACITY);
-        let options = Options::new()
+        let options = SocketOptions::new()
             .spin(Duration::ZERO)
             .handshake_timeout(Duration::ZERO);
         let consumer = options

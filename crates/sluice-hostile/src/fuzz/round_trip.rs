@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use sluice::ring::{Consumer, Options, Producer, RecvError, SendError, Socket};
+use sluice::ring::{Consumer, Producer, RecvError, SendError, Socket, SocketOptions};
 
 use super::{BatchStep, CAPACITY, Completion, Length, Steps, pattern};
 use crate::{max_record_len, next_pos};
@@ -49,7 +49,7 @@ impl super::FuzzInput for RoundTripInput {
 
 fn ring() -> (Producer, Consumer) {
     let (producer_socket, consumer_socket) = Socket::pair().expect("no socket pair");
-    let options = Options::new()
+    let options = SocketOptions::new()
         .capacity(CAPACITY as u64)
         .spin(Duration::ZERO);
     thread::scope(|scope| {

@@ -9,9 +9,9 @@ use sluice_abi::bus;
 
 use super::error::OpenError;
 use super::info::{self, BusInfo, SubscriberInfo};
-use crate::control::{self, query, set};
 use crate::error::{Error, Result};
-use crate::ring::SystemError;
+use crate::sys::{self, query, set};
+use crate::system_error::SystemError;
 
 /// What an endpoint is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 
     pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
-        control::set_spin_limit(self.as_fd(), bus::SET_SPIN, limit)
+        sys::set_spin_limit(self.as_fd(), bus::SET_SPIN, limit)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::diagnosis::{
     AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, ONE_VERSION, REOPEN, diagnosed,
 };
 use crate::error::Error;
-use crate::ring::SystemError;
+use crate::system_error::SystemError;
 
 /// Why a bus was not opened, or a descriptor is no endpoint of one.
 #[derive(Debug, thiserror::Error)]

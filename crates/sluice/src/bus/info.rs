@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sluice_abi::bus;
 
+use super::calls;
 use super::policy::{Mode, Policies, Policy};
-use crate::control::bus_subscribers;
 
 /// The state of a bus, and of the queried endpoint. The counts are totals since the bus was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub(super) fn subscribers(endpoint: BorrowedFd<'_>) -> io::Result<Vec<Subscriber
     let mut page = [bus::SubscriberInfo::default(); bus::SUBSCRIBERS_MAX];
     let mut after = 0;
     loop {
-        let filled = bus_subscribers(endpoint, after, &mut page)?;
+        let filled = calls::subscribers(endpoint, after, &mut page)?;
         all.extend(page[..filled].iter().copied().map(SubscriberInfo::from));
         match page[..filled].last() {
             Some(last) if filled == page.len() => after = last.id,

@@ -9,13 +9,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use sluice_abi::bus::{self, Entry};
 
+use super::calls;
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, RecvError};
-use super::waiting::wait_readable;
-use crate::control::bus_receive;
-use crate::ring::connection::Wait;
-use crate::ring::region::{Access, Region};
-use crate::ring::{Bytes, SystemError};
+use crate::shared::region::{Access, Region};
+use crate::wait::Wait;
+use crate::wait::wait_readable;
+use crate::{shared::bytes::Bytes, system_error::SystemError};
 
 /// Up to this part of the capacity is kept in messages that were dropped and not released yet.
 const HELD_PART: u64 = 8;
@@ -160,7 +160,8 @@ impl MappedSubscriber {
     /// Releases the dropped messages, and receives up to `count`, at least one unless `count` is 0.
     fn call(&mut self, count: usize) -> Result<(), RecvError> {
         let entries = &mut self.entries[..count];
-        let received = bus_receive(self.endpoint.as_fd(), self.dropped, entries).map_err(failure);
+        let received =
+            calls::receive(self.endpoint.as_fd(), self.dropped, entries).map_err(failure);
         if matches!(received, Ok(_) | Err(RecvError::Empty)) {
             self.held = 0;
         }

@@ -72,6 +72,7 @@
 //! A [`MappedSubscriber`] receives messages in place, without a copy, and releases each when it is dropped. The bus has to be created
 //! [mappable](Options::mappable) for it.
 
+mod calls;
 mod endpoint;
 mod error;
 mod info;
@@ -83,7 +84,6 @@ mod sender;
 mod subscriber;
 #[cfg(feature = "tokio")]
 mod tokio;
-pub(crate) mod waiting;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncMappedSubscriber, AsyncSender, AsyncSubscriber};

@@ -11,11 +11,11 @@ use super::policy::{Mode, Policies, Policy};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
 use crate::channel::Channel;
-use crate::control::Params;
 use crate::error::{Error, Result};
-use crate::info::Kind;
+use crate::kind::Kind;
 use crate::options::{self, ChannelKind, Creatable, sealed};
-use crate::ring::SystemError;
+use crate::sys::Params;
+use crate::system_error::SystemError;
 
 /// The kind of buses: where their chains begin.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use sluice_abi::bus::{self, Frame};
 
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, SendError};
-use super::waiting::{Failure, NO_OFFSET, RoomWait, within};
-use crate::ring::connection::Wait;
+use crate::wait::Wait;
+use crate::wait::{Failure, NO_OFFSET, RoomWait, within};
 
 /// Sends messages on a bus. Several threads may use one sender at the same time.
 ///

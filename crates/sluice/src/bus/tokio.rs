@@ -18,9 +18,9 @@ use super::mapped::{MappedMessage, MappedSubscriber};
 use super::message::{Batch, Header, Message};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
-use crate::ring::SystemError;
-use crate::ring::connection::Wait;
+use crate::system_error::SystemError;
 use crate::tokio::register;
+use crate::wait::Wait;
 
 const REGISTERING: &str = "registering the bus in the runtime";
 const WAITING: &str = "waiting for the bus in the runtime";

@@ -15,13 +15,13 @@ use sluice_ring::{AdaptiveSpin, Capacity, Memory, Parker, WakeMethod, Waker};
 use super::claim;
 use super::error::RecvError;
 use super::packet::Header;
-use crate::control::query;
-use crate::ring::connection::Wait;
-use crate::ring::device::Device;
-use crate::ring::mapping::{Mapping, ProducerMemory};
-use crate::ring::options::default_spin;
-use crate::ring::region::{Access, Region, page_size};
-use crate::ring::{Bytes, SystemError};
+use crate::shared::device::Device;
+use crate::shared::mapping::{Mapping, ProducerMemory};
+use crate::shared::region::{Access, Region, page_size};
+use crate::sys::query;
+use crate::wait::Wait;
+use crate::wait::default_spin;
+use crate::{shared::bytes::Bytes, system_error::SystemError};
 
 /// Receives the packets of a feed through mapped memory. A packet costs no system call while this side does not sleep.
 ///
@@ -50,7 +50,7 @@ impl Consumer {
     }
 
     /// Sets the longest time for which a waiting call spins before it sleeps: 100 µs by default, 0 on one processor. Zero never
-    /// spins, [`Duration::MAX`] never sleeps. A call adapts to recent waits, as that of a [ring](crate::ring::Options::spin).
+    /// spins, [`Duration::MAX`] never sleeps. A call adapts to recent waits, as that of a [ring](crate::ring::SocketOptions::spin).
     pub fn set_spin(&mut self, limit: Duration) {
         self.spin = AdaptiveSpin::new(limit);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_ring::{InvalidCapacity, ProtocolViolation};
 
 use crate::diagnosis::{AGAIN, Diagnose as _, Diagnosis, ONE_VERSION, REOPEN, diagnosed};
-use crate::ring::SystemError;
+use crate::system_error::SystemError;
 
 /// Why a feed cannot be received, or no packet was received.
 #[derive(Debug, thiserror::Error)]

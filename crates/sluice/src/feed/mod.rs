@@ -51,9 +51,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sluice_abi::feed;
 
-use crate::control::{self, ioctl, ioctl_without_argument, node_error, query, set};
 use crate::error::{Error, Result};
-use crate::ring::SystemError;
+use crate::sys::{self, FEED_NODE, ioctl, ioctl_without_argument, node_error, query, set};
+use crate::system_error::SystemError;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncConsumer;
@@ -63,8 +63,6 @@ pub use info::{FeedInfo, Receiver};
 pub use options::Options;
 pub use packet::Header;
 pub use reader::{PacketCopy, Reader};
-
-pub(crate) const FEED_NODE: &str = "/dev/sluice/feed";
 
 /// An endpoint of a feed. The reader, the consumer and the simulator use the same endpoint: the claim and a running simulation end
 /// when all of them are dropped.
@@ -150,7 +148,7 @@ impl Feed {
     /// Sets how long a read of this endpoint spins at most before it blocks, and returns the effective limit: at most the module's
     /// limit. Zero disables spinning.
     pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
-        control::set_spin_limit(self.as_fd(), feed::SET_SPIN, limit)
+        sys::set_spin_limit(self.as_fd(), feed::SET_SPIN, limit)
     }
 
     /// Another descriptor of the same endpoint.

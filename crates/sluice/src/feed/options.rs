@@ -4,10 +4,10 @@ use sluice_abi::{self as abi, feed};
 use super::Feed;
 use super::info::FeedInfo;
 use crate::channel::Channel;
-use crate::control::Params;
 use crate::error::{Error, Result};
-use crate::info::Kind;
+use crate::kind::Kind;
 use crate::options::{self, ChannelKind, sealed};
+use crate::sys::Params;
 
 /// The options to open a feed with. It has none: its publisher, a kernel module, creates it in the root scope, and destroys it.
 pub type Options = options::Options<Feed>;

@@ -13,8 +13,8 @@ use sluice_abi::feed;
 use super::claim;
 use super::error::RecvError;
 use super::packet::Header;
-use crate::control::query;
-use crate::ring::SystemError;
+use crate::sys::query;
+use crate::system_error::SystemError;
 
 const BUFFER: usize = Header::LEN + feed::PACKET_MAX as usize;
 

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use super::consumer::{Consumer, Packet};
 use super::error::RecvError;
 use super::packet::Header;
-use crate::ring::SystemError;
-use crate::ring::connection::Wait;
+use crate::system_error::SystemError;
 use crate::tokio::register;
+use crate::wait::Wait;
 
 /// A [`Consumer`] with asynchronous waits, which do not spin. As a [`Stream`] it yields headers and copies of the packets, and ends
 /// with the feed.

@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 
 use sluice_abi::map::{self, Op, Step};
 
+use super::calls::{self, Executed};
 use super::endpoint::{Map, deleted, set};
 use super::entry::{DeleteOptions, Entry, Set, SetOptions, time_to_live};
 use super::error::{ReadError, SyncError, WriteError};
-use crate::control::{self, Executed};
-use crate::ring::SystemError;
+use crate::system_error::SystemError;
 
 /// The default room for the value of a get, in bytes.
 const ROOM: usize = 4 << 10;
@@ -185,7 +185,7 @@ impl<'a> Batch<'a> {
         }
         // SAFETY: the addresses in the steps are those of the keys and values of the operations, which are only read, and of the
         // separate rooms in `values`, which nothing else accesses until the call returns.
-        let called = unsafe { control::map_batch(self.map.as_fd(), &mut steps) };
+        let called = unsafe { calls::batch(self.map.as_fd(), &mut steps) };
         let (executed, is_stored) = match called {
             Ok(executed) => (executed.count, self.is_stored(&executed, part, &steps)),
             Err(error) => {

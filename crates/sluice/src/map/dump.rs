@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 
 use sluice_abi::map::{self, Cursor, Record};
 
+use super::calls::{self, DumpFailure};
 use super::endpoint::Map;
 use super::entry::{Entry, EntryInfo, time_to_live};
 use super::error::ReadError;
-use crate::control::{self, DumpFailure};
 
 /// The initial size of the buffer for the entries of one call. It grows for a longer entry.
 const BUFFER: usize = 64 << 10;
@@ -122,7 +122,7 @@ impl<'a> Pages<'a> {
         }
         loop {
             let (fd, flags) = (self.map.as_fd(), self.flags);
-            match control::map_dump(fd, flags, &mut self.cursor, &mut self.buffer) {
+            match calls::dump(fd, flags, &mut self.cursor, &mut self.buffer) {
                 Ok(page) => {
                     self.ended = page.count == 0;
                     self.filled = 0..if self.ended { 0 } else { page.len };

@@ -8,14 +8,15 @@ use std::sync::atomic::AtomicBool;
 use sluice_abi as abi;
 
 use super::batch::{self, Batch};
+use super::calls;
 use super::dump::{Entries, Keys};
 use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions, time_to_live};
 use super::error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 use super::info::{self, MapInfo};
-use super::store::StoreError;
 use super::watcher::{WatchFrom, Watcher};
-use crate::control::{self, ioctl, query};
 use crate::error::{Error, Result};
+use crate::store_error::StoreError;
+use crate::sys::{ioctl, query};
 
 /// Values of up to this length need no second call.
 const FIRST_ROOM: usize = 1024;
@@ -75,7 +76,7 @@ impl Map {
     ) -> std::result::Result<Option<EntryInfo>, ReadError> {
         let (key, room) = (key.as_ref(), into.len());
         ReadError::check_key(key)?;
-        let (op, called) = control::map_get(self.as_fd(), key, into);
+        let (op, called) = calls::get(self.as_fd(), key, into);
         let len = op.value_length as usize;
         match called {
             Ok(()) if len <= room => Ok(Some(EntryInfo {
@@ -125,7 +126,7 @@ impl Map {
         if self.waits && options.change.waits() {
             return batch::set_and_wait(self, key, value, options);
         }
-        let (op, called) = control::map_set(self.as_fd(), key, value, options);
+        let (op, called) = calls::set(self.as_fd(), key, value, options);
         set(called, options, op.version).map_err(|error| self.explain(error))
     }
 
@@ -155,7 +156,7 @@ impl Map {
         if self.waits && options.change.waits() {
             return batch::delete_and_wait(self, key, options);
         }
-        let (op, called) = control::map_delete(self.as_fd(), key, options);
+        let (op, called) = calls::delete(self.as_fd(), key, options);
         deleted(called, options, op.version).map_err(|error| self.explain(error))
     }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::store::StoreError;
 use super::{KEY_MAX, VALUE_MAX};
 use crate::diagnosis::{
     AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, ONE_VERSION, REOPEN, diagnosed,
 };
 use crate::error::Error;
-use crate::ring::SystemError;
+use crate::store_error::StoreError;
+use crate::system_error::SystemError;
 
 const REFUSED: &str = "refused, nothing is changed";
 const REMOVED: &str = "the durable map was unlinked or detached, or its cgroup removed";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluice_abi::map;
 
-use super::store::StoreError;
+use crate::store_error::StoreError;
 
 /// The state of a map, and of the queried endpoint. The counts are totals since the map was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -92,6 +92,7 @@
 //! With the feature `serde`, `TypedMap` has keys and values of types that implement the traits of serde.
 
 mod batch;
+mod calls;
 mod dump;
 mod durability;
 mod endpoint;
@@ -100,7 +101,6 @@ mod error;
 mod event;
 mod info;
 mod options;
-mod store;
 #[cfg(feature = "tokio")]
 mod tokio;
 #[cfg(feature = "serde")]
@@ -118,7 +118,6 @@ pub use error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 pub use event::{Change, Event};
 pub use info::{DurableInfo, MapInfo};
 pub use options::Options;
-pub use store::StoreError;
 #[cfg(feature = "serde")]
 pub use typed::{CodecError, TypedError, TypedMap};
 pub use watcher::{WatchFrom, Watcher};

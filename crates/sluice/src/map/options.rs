@@ -9,10 +9,10 @@ use super::endpoint::Map;
 use super::error::OpenError;
 use super::info::MapInfo;
 use crate::channel::Channel;
-use crate::control::Params;
 use crate::error::{Error, Result};
-use crate::info::Kind;
+use crate::kind::Kind;
 use crate::options::{self, ChannelKind, Creatable, sealed};
+use crate::sys::Params;
 
 /// The options to open a map with. The limits are those of a map that the open creates; an existing one keeps its own.
 ///

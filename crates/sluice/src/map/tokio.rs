@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::error::WatchError;
 use super::event::Event;
 use super::watcher::Watcher;
-use crate::ring::SystemError;
+use crate::system_error::SystemError;
 use crate::tokio::register;
 
 /// A [`Watcher`] with asynchronous waits. As a [`Stream`] it yields the events.

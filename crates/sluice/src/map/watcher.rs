@@ -13,10 +13,10 @@ use sluice_abi::{self as abi, map};
 
 use super::error::WatchError;
 use super::event::Event;
-use crate::bus::waiting::{Failure, NO_OFFSET, wait_readable, within};
-use crate::control::ioctl;
-use crate::ring::SystemError;
-use crate::ring::connection::Wait;
+use crate::sys::ioctl;
+use crate::system_error::SystemError;
+use crate::wait::Wait;
+use crate::wait::{Failure, NO_OFFSET, wait_readable, within};
 
 /// The longest event has less than 5 KiB.
 const BUFFER: usize = 64 << 10;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use sluice_abi as abi;
 
 use super::info::PipeInfo;
-use crate::control::{ioctl, set, set_spin_limit};
 use crate::error::{Error, Result};
+use crate::sys::{ioctl, set, set_spin_limit};
 
 /// The reading end of a pipe.
 ///

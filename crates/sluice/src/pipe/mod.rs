@@ -37,5 +37,4 @@ pub use self::tokio::{AsyncReader, AsyncWriter};
 pub use endpoint::{Reader, Writer};
 pub use info::PipeInfo;
 pub use options::{Options, Pipe};
-pub(crate) use unnamed::PIPE_NODE;
 pub use unnamed::Unnamed;

@@ -6,10 +6,11 @@ use sluice_abi as abi;
 use super::endpoint::{Reader, Writer};
 use super::unnamed::Unnamed;
 use crate::channel::Channel;
-use crate::control::Params;
 use crate::error::{Error, Result};
-use crate::info::{ChannelInfo, Kind};
+use crate::info::ChannelInfo;
+use crate::kind::Kind;
 use crate::options::{self, ChannelKind, Creatable, sealed};
+use crate::sys::Params;
 
 /// The kind of pipes: where their chains begin.
 #[derive(Debug)]

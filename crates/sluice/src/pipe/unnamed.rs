@@ -5,10 +5,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::endpoint::{Reader, Writer};
-use crate::control::node_error;
 use crate::error::{Error, Result};
-
-pub(crate) const PIPE_NODE: &str = "/dev/sluice/pipe";
+use crate::sys::{PIPE_NODE, node_error};
 
 /// The options to open the unnamed pipe of the caller's cgroup with, `/dev/sluice/pipe`.
 ///

@@ -164,8 +164,8 @@ mod tests {
     use std::sync::atomic::{AtomicPtr, AtomicUsize};
     use std::thread;
 
-    use super::super::atomic_copy::copy_out;
     use super::*;
+    use crate::shared::atomic_copy::copy_out;
 
     const RECORD: usize = 64 << 10;
 

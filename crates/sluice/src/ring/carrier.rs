@@ -8,23 +8,17 @@ use std::time::Duration;
 use sluice_ring::sync::AtomicU32;
 use sluice_ring::{Ctrl, End, PeerState, ProtocolViolation, WakeMethod, Waker, peer_state};
 
-use super::device::Device;
+use super::device::has_peer;
 use super::error::SendError;
 use super::membarrier;
 use super::memfd::Memfd;
 use super::role::Role;
+use crate::shared::device::{Device, Slept};
 
 #[derive(Debug)]
 pub(super) enum Carrier {
     Memfd(Memfd),
     Device(Device),
-}
-
-/// The end of a sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slept {
-    Woken,
-    TimedOut,
 }
 
 /// What is known after wake-ups were taken from the descriptor.
@@ -65,7 +59,7 @@ impl Carrier {
         match self {
             // The handshake was with it.
             Self::Memfd(_) => Ok(true),
-            Self::Device(device) => device.has_peer(role),
+            Self::Device(device) => has_peer(device.fd(), role),
         }
     }
 

@@ -11,11 +11,14 @@ use sluice_ring::{
     AdaptiveSpin, Backoff, End, Notifier, Parker, PeerState, ProtocolViolation, WakeMethod,
 };
 
-use super::carrier::{Carrier, Drained, Slept};
-use super::error::{SendError, SystemError, WaitError};
-use super::mapping::Mapping;
+use super::carrier::{Carrier, Drained};
+use super::error::{SendError, WaitError};
 use super::options::SideOptions;
 use super::role::Role;
+use crate::shared::device::Slept;
+use crate::shared::mapping::Mapping;
+use crate::system_error::SystemError;
+use crate::wait::Wait;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -34,21 +37,6 @@ pub(super) struct Connection {
     /// The peer's wake_seq before the last announced sleep.
     announced: u32,
     notifier: Notifier,
-}
-
-/// The time for which a call may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
-    Never,
-    For(Duration),
-    Forever,
-}
-
-impl Wait {
-    #[inline]
-    pub fn is_some(self) -> bool {
-        !matches!(self, Self::Never)
-    }
 }
 
 /// The result of a wait.

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use sluice_ring::Memory;
 
-use super::connection::{Awaited, Connection, Wait};
-use super::error::{RecvError, SystemError, WaitError};
-use super::mapping::Mapping;
-use super::record::Bytes;
+use super::connection::{Awaited, Connection};
+use super::error::{RecvError, WaitError};
+use crate::shared::bytes::Bytes;
+use crate::shared::mapping::Mapping;
+use crate::system_error::SystemError;
+use crate::wait::Wait;
 
 /// The side of a ring that receives records. Dropping it closes the ring: the producer learns that nothing more is received.
 pub struct Consumer {

@@ -27,7 +27,7 @@
 //! | | in a channel of the module | over a Unix socket, in two memfds |
 //! |---|---|---|
 //! | needs | the module, and a [name](Ring::named) or an [endpoint](Ring::attach) | a connection ([`Listener`], [`Socket`]) |
-//! | set up by | [`crate::Options`] of a [`Ring`]: each side independently | [`Options`]: both sides together |
+//! | set up by | [`crate::Options`] of a [`Ring`]: each side independently | [`SocketOptions`]: both sides together |
 //! | access | the permissions and the scope of the channel | the user of the peer |
 //!
 //! Each side can write only to its own memory, and reads each value of the other side once and validates it: a malicious peer
@@ -39,10 +39,10 @@
 //! One side, over a socket:
 //!
 //! ```no_run
-//! use sluice::ring::{Listener, Options};
+//! use sluice::ring::{Listener, SocketOptions};
 //!
 //! let listener = Listener::bind("/run/user/1000/prices")?;
-//! let mut producer = Options::new().producer(listener.accept()?)?;
+//! let mut producer = SocketOptions::new().producer(listener.accept()?)?;
 //! producer.send(b"4711 99.50")?;
 //!
 //! let mut room = producer.reserve(64)?; // or in place
@@ -55,10 +55,10 @@
 //! The other side, over a socket:
 //!
 //! ```no_run
-//! use sluice::ring::{Options, Socket};
+//! use sluice::ring::{Socket, SocketOptions};
 //!
 //! let socket = Socket::connect("/run/user/1000/prices")?;
-//! let mut consumer = Options::new().consumer(socket)?;
+//! let mut consumer = SocketOptions::new().consumer(socket)?;
 //! while let Some(record) = consumer.recv()? {
 //!     let number: Option<[u8; 4]> = record.read_at(0); // in place
 //!     println!("{number:?} in {:?}", record.to_vec());
@@ -73,28 +73,24 @@
 //! | several at once | [`send_batch`](Producer::send_batch) | [`recv_batch`](Consumer::recv_batch) |
 //!
 //! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
-//! to 100 µs by default, then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
+//! to 100 µs by default, then blocks ([`SocketOptions::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
 //! poll(2). A wait ends when the peer closes the ring (end of stream), when it dies ([`RecvError::PeerDied`],
 //! [`SendError::PeerDied`]), and when the channel is destroyed ([`RecvError::Destroyed`], [`SendError::Destroyed`]). With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
 //!
 //! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: a forked child must not use its copy, and
 //! dropping the copy has no effect.
 
-mod atomic_copy;
 mod bypass;
-pub(crate) mod carrier;
-pub(crate) mod connection;
+mod carrier;
+mod connection;
 mod consumer;
 mod copy;
-pub(crate) mod device;
+mod device;
 mod error;
-pub(crate) mod mapping;
 mod membarrier;
 mod memfd;
-pub(crate) mod options;
+mod options;
 mod producer;
-mod record;
-pub(crate) mod region;
 mod role;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -103,9 +99,8 @@ mod tokio;
 pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};
 pub use consumer::{Consumer, ReadBatch, Record};
 pub use device::{Attach, Ring, RingInfo, RoleState};
-pub use error::{RecvError, SendError, SetupError, SystemError};
+pub use error::{RecvError, SendError, SetupError};
 pub use memfd::{Listener, Socket};
-pub use options::Options;
+pub use options::SocketOptions;
 pub use producer::{Producer, Reservation, WriteBatch};
-pub use record::Bytes;
 pub use sluice_ring::{InvalidCapacity, ProtocolViolation};

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::num::NonZeroUsize;
-use std::thread;
 use std::time::Duration;
 
 use sluice_abi::ring;
@@ -9,19 +7,11 @@ use sluice_ring::Capacity;
 
 use super::error::SetupError;
 use super::memfd::file::{Pages, SealPolicy};
-use super::region::{Access, Region};
+use crate::shared::region::{Access, Region};
+use crate::wait::{DEFAULT_SPIN, default_spin};
 
 /// Up to this capacity all memory is prefaulted, so that no record waits for a page fault.
 const RESIDENT: u64 = 16 << 20;
-
-/// The default limit of Options::spin().
-pub(crate) fn default_spin() -> Duration {
-    match thread::available_parallelism().map(NonZeroUsize::get) {
-        // While this side spins, the peer cannot run.
-        Ok(1) => Duration::ZERO,
-        _ => Options::DEFAULT_SPIN,
-    }
-}
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -59,16 +49,16 @@ impl SideOptions {
 /// in the same way.
 ///
 /// ```
-/// use sluice::ring::{Options, Socket};
+/// use sluice::ring::{Socket, SocketOptions};
 ///
 /// let (here, there) = Socket::pair()?;
 /// let sender = std::thread::spawn(move || {
-///     let mut producer = Options::new().capacity(64 << 10).producer(there)?;
+///     let mut producer = SocketOptions::new().capacity(64 << 10).producer(there)?;
 ///     producer.send(b"hello")?;
 ///     producer.flush()?; // until the consumer has released it
 ///     std::io::Result::Ok(())
 /// });
-/// let mut consumer = Options::new().consumer(here)?;
+/// let mut consumer = SocketOptions::new().consumer(here)?;
 /// let mut greeting = Vec::new();
 /// while let Some(record) = consumer.recv()? {
 ///     greeting = record.to_vec();
@@ -79,7 +69,7 @@ impl SideOptions {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Options {
+pub struct SocketOptions {
     pub(super) side: SideOptions,
     pub(super) capacity: u64,
     pub(super) numa_node: Option<u32>,
@@ -98,7 +88,7 @@ pub(super) enum Users {
     Everyone,
 }
 
-impl Default for Options {
+impl Default for SocketOptions {
     fn default() -> Self {
         Self {
             side: SideOptions::default(),
@@ -113,10 +103,10 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl SocketOptions {
     /// The default limit of [`spin`](Self::spin) on several processors. Covers a wake-up and a reply, also in a virtual machine, where a
     /// wake-up takes about 60 µs. With less, two sides that sleep in a request-reply exchange would never spin again.
-    pub const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+    pub const DEFAULT_SPIN: Duration = DEFAULT_SPIN;
 
     pub fn new() -> Self {
         Self::default()

@@ -10,9 +10,11 @@ use std::time::Duration;
 use sluice_ring::Memory;
 
 use super::bypass::Bypass;
-use super::connection::{Awaited, Connection, Wait};
-use super::error::{SendError, SystemError, WaitError};
-use super::mapping::Mapping;
+use super::connection::{Awaited, Connection};
+use super::error::{SendError, WaitError};
+use crate::shared::mapping::Mapping;
+use crate::system_error::SystemError;
+use crate::wait::Wait;
 
 /// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream.
 /// Records for a consumer that has not come yet are lost with a ring that is not persistent.

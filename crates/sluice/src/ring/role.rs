@@ -3,7 +3,7 @@
 use sluice_abi::ring;
 use sluice_ring::{Ctrl, Memory};
 
-use super::mapping::Mapping;
+use crate::shared::mapping::Mapping;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {

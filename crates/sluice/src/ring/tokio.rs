@@ -18,13 +18,15 @@ use tokio::task::coop::poll_proceed;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::connection::{Connection, Wait};
+use super::connection::Connection;
 use super::consumer::{Consumer, ReadBatch, Record};
-use super::error::{RecvError, SendError, SetupError, SystemError};
+use super::error::{RecvError, SendError, SetupError};
 use super::memfd::{Listener, Socket};
-use super::options::Options;
+use super::options::SocketOptions;
 use super::producer::{Producer, Reservation};
+use crate::system_error::SystemError;
 use crate::tokio::register;
+use crate::wait::Wait;
 
 const REGISTERING: &str = "registering the ring in the runtime";
 const WAITING: &str = "waiting for the ring in the runtime";
@@ -66,7 +68,7 @@ impl AsyncListener {
     }
 }
 
-impl Options {
+impl SocketOptions {
     /// As [`producer`](Self::producer), on a thread that may block.
     pub async fn async_producer(&self, socket: Socket) -> Result<AsyncProducer, SetupError> {
         let options = self.clone();

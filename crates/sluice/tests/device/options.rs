@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice::Ring;
 use sluice::ring::Attach;
 
-/// The options of one side, as sluice::ring::Options are over memfd: the ring has no name yet.
+/// The options of one side, as sluice::ring::SocketOptions are over memfd: the ring has no name yet.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     capacity: Option<u64>,

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use sluice::ring::{Options, SetupError, Socket};
+use sluice::ring::{SetupError, Socket, SocketOptions};
 use sluice_hostile::{CTRL_SIZE, DATA, Hello, Peer, SEALS, UNSEALED, memfd, reply, seal};
 
 use super::carrier::{consumer, producer};
@@ -219,7 +219,7 @@ fn a_large_data_offset_allocates_no_memory() {
 fn unsealed_result(
     page: u32,
     flags: MemfdFlags,
-    options: &Options,
+    options: &SocketOptions,
 ) -> Option<(Result<(), SetupError>, Option<u32>)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
     let file = memfd_create("sluice-malicious", flags).ok()?;

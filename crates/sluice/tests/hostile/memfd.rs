@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
+use sluice::ring::{Consumer, Producer, SetupError, Socket, SocketOptions};
 
 use super::support::{CAPACITY, SHORT};
 
@@ -19,13 +19,13 @@ pub const CLOSES: [u32; 4] = [1, 2, 3, u32::MAX];
 /// Values of `closed` with another meaning.
 pub const FAILURES: [u32; 0] = [];
 
-pub fn small() -> Options {
-    Options::new()
+pub fn small() -> SocketOptions {
+    SocketOptions::new()
         .capacity(CAPACITY as u64)
         .handshake_timeout(SHORT)
 }
 
-pub fn malicious_producer_with(options: &Options) -> (MaliciousProducer, Consumer) {
+pub fn malicious_producer_with(options: &SocketOptions) -> (MaliciousProducer, Consumer) {
     let (malicious, socket) = MaliciousProducer::new(CAPACITY);
     let consumer = options
         .consumer(Socket::from(socket))
@@ -33,7 +33,7 @@ pub fn malicious_producer_with(options: &Options) -> (MaliciousProducer, Consume
     (malicious, consumer)
 }
 
-pub fn malicious_consumer_with(options: &Options) -> (MaliciousConsumer, Producer) {
+pub fn malicious_consumer_with(options: &SocketOptions) -> (MaliciousConsumer, Producer) {
     let (malicious, socket) = MaliciousConsumer::new();
     let producer = options
         .producer(Socket::from(socket))

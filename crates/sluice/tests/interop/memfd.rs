@@ -8,7 +8,7 @@ use sluice::ring::{Consumer, Producer, Socket};
 
 use super::python_peer::LONG;
 
-pub use sluice::ring::Options;
+pub use sluice::ring::SocketOptions as Options;
 
 /// Twice every length from 0 to the longest of a ring of 4096 bytes: a thousand laps.
 pub const RECORDS: usize = 2 * 2041;

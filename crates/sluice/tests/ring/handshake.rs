@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
-use sluice::ring::{AsyncListener, Listener, Options, SetupError, Socket};
+use sluice::ring::{AsyncListener, Listener, SetupError, Socket, SocketOptions};
 use sluice_abi::ring::Reply;
 
 use super::carrier::set_up;
@@ -128,7 +128,10 @@ fn a_reply_in_place_of_a_hello_is_reported() {
 fn invalid_capacities_are_rejected() {
     for wrong in [0, (256 << 20) + 1, u64::MAX] {
         let (here, _there) = Socket::pair().expect("no sockets");
-        let made = Options::new().capacity(wrong).producer(here).map(drop);
+        let made = SocketOptions::new()
+            .capacity(wrong)
+            .producer(here)
+            .map(drop);
         assert!(
             matches!(made, Err(SetupError::InvalidCapacity(_))),
             "{made:?}"
@@ -137,7 +140,7 @@ fn invalid_capacities_are_rejected() {
 }
 
 /// The options of a producer whose consumer only reads.
-fn unsealed() -> Options {
+fn unsealed() -> SocketOptions {
     // SAFETY: the consumer is in this process, and the library never writes.
     unsafe { small().unsealed(true) }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice::ring::{Consumer, Producer, SetupError, Socket};
 use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
 
-pub use sluice::ring::Options;
+pub use sluice::ring::SocketOptions as Options;
 
 /// The timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(20);

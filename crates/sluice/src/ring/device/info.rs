@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_abi::{self as abi, ring};
 
-use crate::control;
-use crate::ring::error::{SetupError, SystemError};
+use crate::ring::error::SetupError;
 use crate::ring::role::Role;
+use crate::sys;
+use crate::system_error::SystemError;
 
 /// The state of a device ring, as the [`info`](crate::Options::info) of its chain returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ pub(super) struct EndpointInfo {
 
 /// Fails if the descriptor is not an endpoint of a ring.
 pub(super) fn query(endpoint: &OwnedFd) -> Result<EndpointInfo, SetupError> {
-    let info = control::query::<abi::RingInfo>(endpoint.as_fd()).map_err(|error| {
+    let info = sys::query::<abi::RingInfo>(endpoint.as_fd()).map_err(|error| {
         match error.raw_os_error() {
             Some(libc::ENOTTY | libc::EINVAL | libc::EBADF) => SetupError::NotAnEndpoint,
             _ => SystemError::new("querying the endpoint", error).into(),

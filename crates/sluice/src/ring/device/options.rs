@@ -9,20 +9,20 @@ use sluice_ring::Capacity;
 
 use super::RingInfo;
 use crate::channel::Channel;
-use crate::control::Params;
 use crate::error::{Error, Result};
-use crate::info::Kind;
+use crate::kind::Kind;
 use crate::options::{ChannelKind, Creatable, Options, sealed};
 use crate::ring::consumer::Consumer;
 use crate::ring::error::SetupError;
 use crate::ring::options::SideOptions;
 use crate::ring::producer::Producer;
-use crate::ring::region::page_size;
 use crate::ring::role::Role;
+use crate::shared::region::page_size;
+use crate::sys::Params;
 
 type Setup<T> = std::result::Result<T, SetupError>;
 
-/// The kind of rings: where the chains of those in the module begin. Without the module, [`ring::Options`](crate::ring::Options) set up
+/// The kind of rings: where the chains of those in the module begin. Without the module, [`ring::SocketOptions`](crate::ring::SocketOptions) set up
 /// a ring over a socket.
 #[derive(Debug)]
 pub enum Ring {}
@@ -69,7 +69,7 @@ impl Creatable for Ring {
 
 /// Both sides open the ring independently, and neither waits for the other.
 impl Options<Ring> {
-    /// As [`ring::Options::spin`](crate::ring::Options::spin).
+    /// As [`ring::SocketOptions::spin`](crate::ring::SocketOptions::spin).
     pub fn spin(mut self, limit: Duration) -> Self {
         self.own.side.spin = limit;
         self
@@ -166,7 +166,7 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// As [`ring::Options::spin`](crate::ring::Options::spin).
+    /// As [`ring::SocketOptions::spin`](crate::ring::SocketOptions::spin).
     pub fn spin(mut self, limit: Duration) -> Self {
         self.side.spin = limit;
         self

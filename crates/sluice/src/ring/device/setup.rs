@@ -7,15 +7,16 @@ use rustix::io::Errno;
 use sluice_abi::ring;
 use sluice_ring::{Capacity, Notifier, Parker};
 
-use super::{Device, info};
+use super::info;
 use crate::ring::carrier::Carrier;
 use crate::ring::connection::Connection;
 use crate::ring::error::SetupError;
-use crate::ring::mapping::{Mapping, ProducerMemory};
 use crate::ring::membarrier::register;
 use crate::ring::options::SideOptions;
-use crate::ring::region::{Access, Region, page_size};
 use crate::ring::role::Role;
+use crate::shared::device::Device;
+use crate::shared::mapping::{Mapping, ProducerMemory};
+use crate::shared::region::{Access, Region, page_size};
 
 impl SideOptions {
     pub(super) fn attach(&self, endpoint: OwnedFd, role: Role) -> Result<Connection, SetupError> {

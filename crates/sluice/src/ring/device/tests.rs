@@ -11,15 +11,15 @@ use sluice_ring::ProtocolViolation::EndHidden;
 use sluice_ring::sync::Ordering;
 use sluice_ring::{Capacity, Ctrl, Memory, Notifier, Parker};
 
-use super::Device;
 use crate::ring::carrier::Carrier;
 use crate::ring::connection::Connection;
-use crate::ring::mapping::{Mapping, ProducerMemory};
 use crate::ring::memfd::file::{self, Pages};
 use crate::ring::options::SideOptions;
-use crate::ring::region::{Access, Region, page_size};
 use crate::ring::role::Role;
 use crate::ring::{Consumer, Producer, RecvError, Ring, SendError, SetupError};
+use crate::shared::device::Device;
+use crate::shared::mapping::{Mapping, ProducerMemory};
+use crate::shared::region::{Access, Region, page_size};
 
 fn no_endpoint() -> OwnedFd {
     File::open("/dev/null").unwrap().into()

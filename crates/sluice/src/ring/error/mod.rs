@@ -4,42 +4,16 @@
 mod setup;
 mod transfer;
 
-use std::io;
-
-use crate::diagnosis::{Diagnosis, diagnosed, system_hint};
-
 pub use setup::SetupError;
 pub(super) use transfer::WaitError;
 pub use transfer::{RecvError, SendError};
 
-/// A system call that failed for a reason without an error of its own.
-#[derive(Debug, thiserror::Error)]
-#[error("{what} failed")]
-pub struct SystemError {
-    what: &'static str,
-    source: io::Error,
-}
-
-impl SystemError {
-    pub(crate) fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
-        Self {
-            what,
-            source: source.into(),
-        }
-    }
-
-    fn diagnosis(&self) -> Diagnosis {
-        Diagnosis::of_io(&self.source, system_hint(&self.source))
-    }
-}
-
-diagnosed!(SystemError);
-
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
+    use std::io::{self, ErrorKind};
 
     use super::*;
+    use crate::system_error::SystemError;
 
     #[test]
     fn a_failed_call_names_the_next_step() {

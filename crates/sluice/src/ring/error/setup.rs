@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use sluice_ring::{Capacity, InvalidCapacity};
 
-use super::SystemError;
 use crate::Error;
 use crate::diagnosis::{Diagnose as _, Diagnosis, capacity_hint, diagnosed};
+use crate::system_error::SystemError;
 
 const ONE_VERSION: &str = "use one version of this library on both sides";
 const OTHER_ROLE: &str = "let one take the other role";

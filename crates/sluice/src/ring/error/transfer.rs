@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sluice_ring::ProtocolViolation;
 
-use super::SystemError;
 use crate::diagnosis::{AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, REOPEN, diagnosed};
+use crate::system_error::SystemError;
 
 const FORKED: &str = "a ring cannot be used in a child of the process that set it up";
 

@@ -9,7 +9,7 @@ use rustix::fs::{
 };
 
 use crate::ring::error::SetupError;
-use crate::ring::region::page_size;
+use crate::shared::region::page_size;
 
 /// The page type of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::ring::region::{Access, Region};
+    use crate::shared::region::{Access, Region};
 
     #[test]
     fn a_sealed_file_cannot_be_mapped_for_writing_any_more() {

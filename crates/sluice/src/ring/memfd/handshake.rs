@@ -11,8 +11,9 @@ use sluice_ring::{Capacity, Ctrl};
 
 use super::file::{self, SealPolicy};
 use super::socket::{self, Received};
-use crate::ring::error::{SetupError, SystemError};
+use crate::ring::error::SetupError;
 use crate::ring::role::Role;
+use crate::system_error::SystemError;
 
 /// The offset of the data in the producer's file, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

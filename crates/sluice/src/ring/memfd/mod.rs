@@ -19,7 +19,8 @@ use rustix::thread::futex;
 use sluice_ring::WakeMethod;
 use sluice_ring::sync::AtomicU32;
 
-use super::carrier::{Drained, Slept};
+use super::carrier::Drained;
+use crate::shared::device::Slept;
 use hang_up::HangUp;
 
 pub use socket::{Listener, Socket};

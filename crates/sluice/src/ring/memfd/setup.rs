@@ -15,14 +15,14 @@ use crate::ring::carrier::Carrier;
 use crate::ring::connection::Connection;
 use crate::ring::consumer::Consumer;
 use crate::ring::error::SetupError;
-use crate::ring::mapping::{Mapping, ProducerMemory};
 use crate::ring::membarrier::register;
-use crate::ring::options::{Options, Users};
+use crate::ring::options::{SocketOptions, Users};
 use crate::ring::producer::Producer;
-use crate::ring::region::{Access, Region};
 use crate::ring::role::Role;
+use crate::shared::mapping::{Mapping, ProducerMemory};
+use crate::shared::region::{Access, Region};
 
-impl Options {
+impl SocketOptions {
     /// Sets up the sending side, when the peer has set up the receiving side.
     pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;

@@ -21,7 +21,8 @@ use rustix::net::{
 
 use super::hang_up::has_hung_up;
 use crate::ring::carrier::Drained;
-use crate::ring::error::{SetupError, SystemError};
+use crate::ring::error::SetupError;
+use crate::system_error::SystemError;
 
 /// The limit of pending connections, equal to that of the kernel before 5.4.
 const BACKLOG: i32 = 128;
@@ -37,7 +38,7 @@ pub struct Listener {
 
 impl Listener {
     /// Creates the socket. One at the path at which no process listens any more, as after a kill, is replaced. The mode of the socket,
-    /// which the umask decides, and then the allowed users in [`Options`](crate::ring::Options) decide which peers may connect.
+    /// which the umask decides, and then the allowed users in [`SocketOptions`](crate::ring::SocketOptions) decide which peers may connect.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
         let bound = match listen_at(path) {
@@ -125,7 +126,7 @@ fn is_stale(path: &Path) -> bool {
     is_socket && probe() == Err(Errno::CONNREFUSED)
 }
 
-/// A connection to the peer, over which [`Options`](crate::ring::Options) set up a ring.
+/// A connection to the peer, over which [`SocketOptions`](crate::ring::SocketOptions) set up a ring.
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
 

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{Errno, read, retry_on_intr};
+use rustix::io::{read, retry_on_intr};
+use sluice::{Scope, StoreError, features};
 use sluice_abi::{self as abi, keeper};
 
-use super::error::{CallError, OpenError, ReadError};
-use super::map::StoredMap;
-use super::message::Messages;
-use super::restore::{Entry, RestoreError, restore};
-use crate::control::{self, Argument, Control, ioctl};
-use crate::map::StoreError;
-use crate::ring::SystemError;
-use crate::scope::Scope;
+use crate::calls::{self, call};
+use crate::error::{CallError, OpenError, ReadError};
+use crate::map::StoredMap;
+use crate::message::Messages;
+use crate::restore::{Entry, restore};
+
+const CTL_NODE: &str = "/dev/sluice/ctl";
 
 /// The descriptor of the keeper, of which a host has one. It is closed on exec, and readable when there is a message.
 ///
 /// Without a keeper the changes of durable maps wait, or fail. A later keeper is told of each stream by
-/// [`Content::Resume`](super::Content::Resume), and of each change that was not acknowledged.
+/// [`Content::Resume`](crate::Content::Resume), and of each change that was not acknowledged.
 ///
-/// Every call can fail with [`CallError::NoStream`].
+/// Every call can fail with ENOENT: the stream, or the cgroup, is gone.
 #[derive(Debug)]
 pub struct Keeper {
     descriptor: OwnedFd,
@@ -29,8 +30,12 @@ pub struct Keeper {
 impl Keeper {
     /// Makes this process the keeper, for which it needs CAP_SYS_ADMIN in the initial user namespace.
     pub fn open() -> Result<Self, OpenError> {
+        // It tells why there is no module.
+        features()?;
+        let control = File::open(CTL_NODE).map_err(OpenError::System)?;
         let mut keep = keeper::Keep::default();
-        let called = Control::open()?.call(abi::CTL_KEEP, &mut keep);
+        // SAFETY: the structure has no address.
+        let called = unsafe { call(control.as_fd(), abi::CTL_KEEP, &mut keep) };
         let descriptor = called.map_err(OpenError::new)?;
         // SAFETY: the kernel has just created this descriptor for the caller, and nothing else uses it.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }.into())
@@ -44,23 +49,22 @@ impl Keeper {
         };
         fcntl_getfl(self)
             .and_then(set)
-            .map_err(|errno| SystemError::new("setting O_NONBLOCK of the keeper", errno).into())
+            .map_err(|errno| ReadError::System(errno.into()))
     }
 
-    /// Reads as many messages as there are and `buffer` holds: [`BUFFER`](super::BUFFER) bytes hold any message. Waits for one. After
+    /// Reads as many messages as there are and `buffer` holds: [`BUFFER`](crate::BUFFER) bytes hold any message. Waits for one. After
     /// an [`InvalidMessage`](ReadError::InvalidMessage) the rest of the buffer is lost; the keeper must be opened again.
     pub fn read<'a>(&self, buffer: &'a mut [u8]) -> Result<Messages<'a>, ReadError> {
         let room = buffer.len();
         let len = retry_on_intr(|| read(self, &mut *buffer))
-            .map_err(|errno: Errno| ReadError::new(errno, room))?;
+            .map_err(|errno| ReadError::new(errno.into(), room))?;
         Ok(Messages::new(&buffer[..len.min(room)], room))
     }
 
-    /// Begins to restore the map of an [`Open`](super::Content::Open). No change has had a number above `sequence`, and the store has
+    /// Begins to restore the map of an [`Open`](crate::Content::Open). No change has had a number above `sequence`, and the store has
     /// reserved the numbers up to `limit` for changes. Nobody else finds the map before [`ready`](Self::ready).
     ///
-    /// Errors: [`AlreadyExists`](CallError::AlreadyExists) (EEXIST), [`LimitExceeded`](CallError::LimitExceeded) (ENOSPC, EDQUOT);
-    /// EINVAL: invalid parameters; ENOMEM.
+    /// Errors: EEXIST: there is a map of this name. ENOSPC, EDQUOT: a limit of channels. EINVAL: invalid parameters. ENOMEM.
     pub fn create(
         &self,
         stream: u64,
@@ -73,7 +77,7 @@ impl Keeper {
     }
 
     /// Begins to restore a map that nobody has opened, in a cgroup, and returns its stream. Else as [`create`](Self::create);
-    /// [`NoStream`](CallError::NoStream): the cgroup is removed.
+    /// ENOENT: the cgroup is removed.
     pub fn attach(
         &self,
         scope: &Scope,
@@ -81,7 +85,7 @@ impl Keeper {
         sequence: u64,
         limit: u64,
     ) -> Result<u64, CallError> {
-        self.create_in(0, scope.raw(), map, sequence, limit)
+        self.create_in(0, scope.scope_fd(), map, sequence, limit)
     }
 
     fn create_in(
@@ -93,20 +97,20 @@ impl Keeper {
         limit: u64,
     ) -> Result<u64, CallError> {
         let map = map.to_abi();
-        control::keep_create(self.as_fd(), stream, scope_fd, &map, sequence, limit)
+        calls::create(self.as_fd(), stream, scope_fd, &map, sequence, limit)
             .map_err(|error| CallError::new("creating a durable map", error))
     }
 
     /// Restores entries of a map between [`create`](Self::create) or [`attach`](Self::attach) and [`ready`](Self::ready), in any order.
     ///
     /// Errors: EEXIST: the key was restored before. ENOSPC: the map is full. EINVAL: the map is complete, or the entry invalid. ENOMEM.
-    pub fn restore(&self, stream: u64, entries: &[Entry<'_>]) -> Result<(), RestoreError> {
+    pub fn restore(&self, stream: u64, entries: &[Entry<'_>]) -> Result<(), CallError> {
         restore(self.as_fd(), stream, entries)
     }
 
     /// The map is complete, and gets its name: an open of it succeeds.
     ///
-    /// Errors: [`AlreadyExists`](CallError::AlreadyExists) (EEXIST): there is a map of this name by now, and the stream has ended.
+    /// Errors: EEXIST: there is a map of this name by now, and the stream has ended.
     /// EINVAL: the map was not created.
     pub fn ready(&self, stream: u64) -> Result<(), CallError> {
         let mut ready = keeper::Ready::new(stream, 0);
@@ -147,14 +151,14 @@ impl Keeper {
         self.call(keeper::ACK, &mut ack, "acknowledging changes")
     }
 
-    /// The stored map of an [`Unlink`](super::Content::Unlink) is deleted. The stream has ended.
+    /// The stored map of an [`Unlink`](crate::Content::Unlink) is deleted. The stream has ended.
     ///
     /// Errors: EINVAL: nobody unlinks it.
     pub fn unlinked(&self, stream: u64) -> Result<(), CallError> {
         self.end(stream, keeper::UNLINKED, 0)
     }
 
-    /// The stored map of an [`Unlink`](super::Content::Unlink) is not deleted: the unlink fails with this errno, and the map is as
+    /// The stored map of an [`Unlink`](crate::Content::Unlink) is not deleted: the unlink fails with this errno, and the map is as
     /// before.
     ///
     /// Errors: EINVAL: nobody unlinks it.
@@ -164,7 +168,7 @@ impl Keeper {
 
     /// Drops the map from the kernel; what is stored of it stays. The stream has ended.
     ///
-    /// Errors: [`NotAcknowledged`](CallError::NotAcknowledged) (EBUSY).
+    /// Errors: EBUSY: some changes are not acknowledged.
     pub fn detach(&self, stream: u64) -> Result<(), CallError> {
         self.end(stream, 0, 0)
     }
@@ -174,13 +178,14 @@ impl Keeper {
         self.call(keeper::END, &mut end, "ending a durable map")
     }
 
-    fn call(
+    fn call<T>(
         &self,
         command: libc::Ioctl,
-        argument: &mut impl Argument,
+        argument: &mut T,
         what: &'static str,
     ) -> Result<(), CallError> {
-        ioctl(self.as_fd(), command, argument)
+        // SAFETY: the callers pass the structure of the command, which has no address.
+        unsafe { call(self.as_fd(), command, argument) }
             .map(drop)
             .map_err(|error| CallError::new(what, error))
     }
@@ -225,7 +230,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::keeper::{Content, Message};
+    use crate::{Content, Message};
 
     /// A keeper of a socket, into which a test writes messages.
     fn pair() -> (UnixStream, Keeper) {
@@ -271,7 +276,7 @@ mod tests {
     #[test]
     fn an_ioctl_on_another_descriptor_fails() {
         let (_writer, keeper) = pair();
-        let map = crate::keeper::map::tests::example();
+        let map = crate::map::tests::example();
         for called in [
             keeper.create(1, &map, 0, 7),
             keeper.attach(&Scope::root(), &map, 0, 7).map(drop),
@@ -285,7 +290,6 @@ mod tests {
             keeper.detach(1),
         ] {
             let error = called.unwrap_err();
-            assert!(matches!(error, CallError::Other { .. }), "{error:?}");
             assert_eq!(error.errno(), libc::ENOTTY);
         }
     }

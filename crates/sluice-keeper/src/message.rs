@@ -8,9 +8,9 @@ use std::path::Path;
 use sluice_abi::map::{KEY_MAX, VALUE_MAX};
 use sluice_abi::{self as abi, keeper};
 
-use super::BUFFER;
-use super::error::ReadError;
-use super::map::StoredMap;
+use crate::BUFFER;
+use crate::error::ReadError;
+use crate::map::StoredMap;
 
 /// A message of the module. Those of one stream are in this order: [`Open`](Content::Open) or [`Resume`](Content::Resume), changes
 /// with ascending numbers, [`Unlink`](Content::Unlink), [`Closed`](Content::Closed).
@@ -23,14 +23,14 @@ pub struct Message<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Content<'a> {
-    /// A map is opened that the module does not have. The answer is [`create`](super::Keeper::create), the entries by
-    /// [`restore`](super::Keeper::restore), and [`ready`](super::Keeper::ready); or [`refuse`](super::Keeper::refuse).
+    /// A map is opened that the module does not have. The answer is [`create`](crate::Keeper::create), the entries by
+    /// [`restore`](crate::Keeper::restore), and [`ready`](crate::Keeper::ready); or [`refuse`](crate::Keeper::refuse).
     Open(Open<'a>),
 
     /// A stream that existed before this keeper. The changes that were not acknowledged follow.
     Resume(Resume<'a>),
 
-    /// An entry was created or updated. Once that is stored: [`acknowledge`](super::Keeper::acknowledge).
+    /// An entry was created or updated. Once that is stored: [`acknowledge`](crate::Keeper::acknowledge).
     Set(Set<'a>),
 
     /// An entry was deleted. As above.
@@ -39,8 +39,8 @@ pub enum Content<'a> {
     /// An entry has expired. As above.
     Expire(Removal<'a>),
 
-    /// The map is unlinked. Once the stored map is deleted: [`unlinked`](super::Keeper::unlinked); or
-    /// [`refuse_unlink`](super::Keeper::refuse_unlink).
+    /// The map is unlinked. Once the stored map is deleted: [`unlinked`](crate::Keeper::unlinked); or
+    /// [`refuse_unlink`](crate::Keeper::refuse_unlink).
     Unlink,
 
     /// The stream has ended. What is stored of the map stays.
@@ -95,7 +95,7 @@ pub struct Removal<'a> {
     pub key: &'a [u8],
 }
 
-/// The messages of one [read](super::Keeper::read). An error ends the iteration.
+/// The messages of one [read](crate::Keeper::read). An error ends the iteration.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: &'a [u8],
@@ -104,7 +104,7 @@ pub struct Messages<'a> {
 
 impl<'a> Messages<'a> {
     /// Of a read with this room.
-    pub(super) fn new(bytes: &'a [u8], room: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], room: usize) -> Self {
         Self {
             rest: bytes,
             is_all: room.saturating_sub(bytes.len()) >= BUFFER,
@@ -226,7 +226,7 @@ fn length(field: u32) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::map::tests::example;
+    use crate::map::tests::example;
 
     const STREAM: u64 = 1 << 40;
 
@@ -343,7 +343,7 @@ mod tests {
     fn the_longest_message_fits_into_the_buffer() {
         let (key, value) = (vec![b'k'; KEY_MAX], vec![b'v'; VALUE_MAX]);
         let bytes = encode(keeper::SET, 1, &key, &value);
-        assert!(bytes.len() <= crate::keeper::BUFFER);
+        assert!(bytes.len() <= BUFFER);
         let Some(Content::Set(set)) = content_of(&bytes) else {
             panic!("no set");
         };

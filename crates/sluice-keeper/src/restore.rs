@@ -5,9 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use sluice_abi::keeper;
 
-use super::error::CallError;
-use crate::control;
-use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
+use crate::calls;
+use crate::error::CallError;
 
 const RESTORING: &str = "restoring an entry of a durable map";
 
@@ -22,41 +21,23 @@ pub struct Entry<'a> {
     pub expires_ns: u64,
 }
 
-/// Why not all entries were restored.
-#[derive(Debug, thiserror::Error)]
-#[error("{restored} entries were restored, and not the next one")]
-pub struct RestoreError {
-    /// The number of the entries that were restored, which is the index of the one that was not.
-    pub restored: usize,
-    #[source]
-    pub error: CallError,
-}
-
-impl RestoreError {
-    fn diagnosis(&self) -> Diagnosis {
-        self.error.diagnose()
-    }
-}
-
-diagnosed!(RestoreError);
-
 /// Restores all of them, some by each call.
-pub(super) fn restore(
+pub(crate) fn restore(
     fd: BorrowedFd<'_>,
     stream: u64,
     entries: &[Entry<'_>],
-) -> Result<(), RestoreError> {
+) -> Result<(), CallError> {
     restore_all(entries, |some| {
         let some: Vec<_> = some.iter().map(|entry| entry.to_abi()).collect();
         // SAFETY: the addresses are those of the keys and values of `entries`, which the kernel only reads.
-        unsafe { control::keep_restore(fd, stream, &some) }
+        unsafe { calls::restore(fd, stream, &some) }
     })
 }
 
 fn restore_all<'a>(
     entries: &[Entry<'a>],
     mut call: impl FnMut(&[Entry<'a>]) -> io::Result<usize>,
-) -> Result<(), RestoreError> {
+) -> Result<(), CallError> {
     let mut rest = entries;
     while !rest.is_empty() {
         let some = &rest[..rest.len().min(keeper::RESTORE_MAX)];
@@ -65,10 +46,7 @@ fn restore_all<'a>(
             Ok(0) => Err(io::ErrorKind::InvalidData.into()),
             other => other,
         };
-        let count = called.map_err(|error| RestoreError {
-            restored: entries.len() - rest.len(),
-            error: CallError::new(RESTORING, error),
-        })?;
+        let count = called.map_err(|error| CallError::new(RESTORING, error))?;
         rest = &rest[count.min(some.len())..];
     }
     Ok(())
@@ -112,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_number_of_restored_entries() {
+    fn a_failed_call_ends_it() {
         let mut left = 1;
         let failed = restore_all(&[ENTRY; 300], |some| match left {
             0 => Err(io::Error::from_raw_os_error(libc::EEXIST)),
@@ -121,10 +99,8 @@ mod tests {
                 Ok(some.len())
             }
         });
-        let failed = failed.unwrap_err();
-        assert_eq!(failed.restored, 256);
-        assert_eq!(failed.error.errno(), libc::EEXIST);
+        assert_eq!(failed.unwrap_err().errno(), libc::EEXIST);
         let none = restore_all(&[ENTRY], |_| Ok(0)).unwrap_err();
-        assert_eq!((none.restored, none.error.errno()), (0, libc::EIO));
+        assert_eq!(none.errno(), libc::EIO);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::diagnosis::{Diagnosis, diagnosed};
-use crate::info::Kind;
+use crate::kind::Kind;
 
 /// Why the store of durable maps takes no changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

@@ -6,7 +6,10 @@
 //! unaligned or longer than a word, and without them a copy takes twice as long. On x86_64 the loads are therefore assembly,
 //! each equivalent to atomic loads of its single bytes.
 
-pub(super) use imp::copy_out;
+pub(crate) use imp::copy_out;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINE: usize = sluice_ring::LINE as usize;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod imp {
@@ -15,7 +18,7 @@ mod imp {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use super::super::copy::LINE;
+    use super::LINE;
 
     type Line = [__m128i; LINE / size_of::<__m128i>()];
 
@@ -222,14 +225,14 @@ mod tests {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[test]
     fn lines_are_copied_without_long_registers() {
-        assert_copies(imp::copy_lines, super::super::copy::LINE);
+        assert_copies(imp::copy_lines, LINE);
     }
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[test]
     fn lines_are_copied_with_registers_of_their_length() {
         if is_x86_feature_detected!("avx512f") {
-            assert_copies(imp::copy_whole_lines, super::super::copy::LINE);
+            assert_copies(imp::copy_whole_lines, LINE);
         }
     }
 

@@ -197,12 +197,14 @@ impl Drop for Region {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memfd::file::{self, Pages};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
     use super::*;
 
     #[test]
     fn the_same_bytes_are_there_twice() {
-        let file = file::create(8192, Pages::Normal).expect("no memory");
+        let file = memfd_create("region", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 8192).unwrap();
         let region = Region::map_mirrored(&file, 4096, 4096, 1 << 20, Access::ReadWrite)
             .expect("no mapping");
         assert!(region.at(0).as_ptr().cast::<u8>().align_offset(1 << 20) == 0);

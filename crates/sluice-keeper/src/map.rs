@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use sluice::Name;
 use sluice_abi::{keeper, map};
-
-use crate::name::Name;
 
 /// The time between two commits of a map with the flag INTERVAL, if the map does not say otherwise.
 pub const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,7 +43,7 @@ impl StoredMap {
     }
 
     /// None if the name is invalid.
-    pub(super) fn from_abi(map: &keeper::Map) -> Option<Self> {
+    pub(crate) fn from_abi(map: &keeper::Map) -> Option<Self> {
         Some(Self {
             name: Name::new(map.name()).ok()?,
             flags: map.flags,
@@ -59,7 +58,7 @@ impl StoredMap {
         })
     }
 
-    pub(super) fn to_abi(&self) -> keeper::Map {
+    pub(crate) fn to_abi(&self) -> keeper::Map {
         keeper::Map {
             uid: self.uid,
             gid: self.gid,
@@ -75,7 +74,7 @@ impl StoredMap {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub fn example() -> StoredMap {

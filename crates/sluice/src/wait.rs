@@ -1,14 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits with a limit, of buses and maps. Blocking calls wait in the module.
+//! How long a call waits, and waits of read(2) and write(2) with a limit. Blocking calls wait in the module.
 
+use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::ring::connection::Wait;
+/// The time for which a call may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    Never,
+    For(Duration),
+    Forever,
+}
+
+impl Wait {
+    #[inline]
+    pub fn is_some(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+}
+
+/// The default limit of the spinning of rings and feeds.
+pub(crate) const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+
+/// That limit on this machine.
+pub(crate) fn default_spin() -> Duration {
+    match thread::available_parallelism().map(NonZeroUsize::get) {
+        // While this side spins, the peer cannot run.
+        Ok(1) => Duration::ZERO,
+        _ => DEFAULT_SPIN,
+    }
+}
 
 /// The offset of preadv2(2) and pwritev2(2) for a file without positions.
 pub(crate) const NO_OFFSET: u64 = u64::MAX;
@@ -55,7 +82,7 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, time: Duration) -> Result<(), Er
 
 /// Waits until a sender may have room. A descriptor is writable if the largest message fits into the ring; a subscriber may be full
 /// nevertheless. Hence the edge-triggered wait: after the first call it returns only after a wake-up.
-pub(super) struct RoomWait<'a> {
+pub(crate) struct RoomWait<'a> {
     fd: BorrowedFd<'a>,
     epoll: Option<OwnedFd>,
 }
