@@ -73,11 +73,19 @@ const FINDERS: &[Finder] = &[
     find::<map::WatchError>,
     find::<crate::StoreError>,
     #[cfg(feature = "serde")]
-    find::<map::CodecError>,
+    find::<crate::CodecError>,
     #[cfg(feature = "serde")]
-    find::<map::TypedError<map::ReadError>>,
+    find::<crate::TypedError<map::ReadError>>,
     #[cfg(feature = "serde")]
-    find::<map::TypedError<map::WriteError>>,
+    find::<crate::TypedError<map::WriteError>>,
+    #[cfg(feature = "serde")]
+    find::<crate::TypedError<ring::SendError>>,
+    #[cfg(feature = "serde")]
+    find::<crate::TypedError<ring::RecvError>>,
+    #[cfg(feature = "serde")]
+    find::<crate::TypedError<bus::SendError>>,
+    #[cfg(feature = "serde")]
+    find::<crate::TypedError<bus::RecvError>>,
     find::<ring::SetupError>,
     find::<ring::SendError>,
     find::<ring::RecvError>,

@@ -56,8 +56,8 @@
 //! # Features
 //!
 //! The feature `tokio` adds asynchronous types for the endpoints of all kinds, and for the watchers of a map; other calls of a durable map
-//! wait for its store. The feature `serde` adds maps
-//! of types that implement the traits of serde.
+//! wait for its store. The feature `serde` adds rings,
+//! buses and maps of types that implement the traits of serde.
 
 pub mod bus;
 mod channel;
@@ -82,6 +82,8 @@ mod sys;
 mod system_error;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "serde")]
+mod typed;
 mod wait;
 
 pub use bus::Bus;
@@ -104,6 +106,8 @@ pub use scope::Scope;
 pub use shared::bytes::Bytes;
 pub use store_error::StoreError;
 pub use system_error::SystemError;
+#[cfg(feature = "serde")]
+pub use typed::{CodecError, Typed, TypedError};
 
 /// The example of README.md, compiled by `cargo test`.
 #[cfg(doctest)]

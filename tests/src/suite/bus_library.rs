@@ -13,7 +13,7 @@ use sluice::bus::{
     AsyncMappedSubscriber, AsyncSender, AsyncSubscriber, Mode, OpenError, Options, Policy,
     RecvError, SendError, Sender, Subscriber,
 };
-use sluice::{Bus, Error};
+use sluice::{Bus, Error, Typed, TypedError};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::longest;
@@ -36,6 +36,7 @@ topic!(
         a_timeout_with_full_subscribers_sleeps,
         a_queue_keeps_messages_without_subscribers,
         a_request_is_answered_by_the_id_of_its_sender,
+        values_are_sent_and_received,
         messages_are_received_in_place,
         a_mapped_subscriber_delays_senders_until_it_releases,
         a_mapped_subscriber_receives_from_memory_that_was_not_present,
@@ -326,6 +327,35 @@ fn a_request_is_answered_by_the_id_of_its_sender(_: &Context) -> Result<()> {
 
 fn mappable() -> Options {
     small().mappable(true)
+}
+
+fn values_are_sent_and_received(_: &Context) -> Result<()> {
+    let (sender, subscriber) = frames().endpoint()?;
+    let id = sender.id();
+    let sender: Typed<_, (String, u32)> = Typed::new(sender);
+    let mut subscriber: Typed<_, (String, u32)> = Typed::new(subscriber);
+    for len in [0, 1, 254, 256, 70_000] {
+        let value = ("x".repeat(len), len as u32);
+        sender.send(&value)?;
+        let message = subscriber.recv()?;
+        expect("the value", &message.value, &value)?;
+        expect("its sender", message.sender, id)?;
+    }
+    sender.send_to(id, &("for one".to_owned(), 1))?;
+    expect("the target", subscriber.recv()?.target, Some(id))?;
+
+    sender.get_ref().send(&[0xff; 20])?;
+    sender.get_ref().send(&7_u32.to_ne_bytes())?;
+    let other = subscriber.recv().map(drop);
+    ensure!(matches!(other, Err(TypedError::Codec(_))), "{other:?}");
+    let plain: Option<u32> = subscriber.get_mut().recv()?.read_at(0);
+    expect("a plain value", plain, Some(7))?;
+    let empty = subscriber.try_recv().map(drop);
+    ensure!(
+        matches!(empty, Err(TypedError::Call(RecvError::Empty))),
+        "{empty:?}"
+    );
+    Ok(())
 }
 
 fn messages_are_received_in_place(_: &Context) -> Result<()> {

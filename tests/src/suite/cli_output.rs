@@ -22,8 +22,9 @@ topic!(
 
 /// Descriptor 9 is a pipe that nobody reads.
 const NOBODY: &str = r"
-    exec 9> >(:)
-    wait $!";
+    mkfifo nobody
+    exec 8<> nobody 9> nobody 8>&-
+    rm nobody";
 
 /// `fails COMMAND` runs it with a standard output that is full, and with one that nobody reads. Prints the two statuses, and how many of
 /// the errors are about the output.

@@ -95,7 +95,7 @@ fn the_state_of_the_simulator_is_shown(context: &Context) -> Result<()> {
         ..Simulation::every(Duration::from_millis(1))
     })?;
     for _ in 0..3 {
-        consumer.recv()?.release();
+        drop(consumer.recv()?);
     }
     let state = sluice(context, "feed info --json")?.json()?;
     let info = feed.info()?;

@@ -730,6 +730,11 @@ fn typed_entries_are_those_that_were_set(_: &Context) -> Result<()> {
     ensure!(conflict, "{late:?}");
     expect("a delete", map.delete(&key(5))?, Some(101))?;
     expect("afterwards", map.get(&key(5))?, None)?;
+    let logins: TypedMap<String, u32> = TypedMap::new(open()?);
+    logins.set("alice", &1)?;
+    let owned = logins.get(&"alice".to_owned())?.context("no entry")?;
+    expect("the value of a borrowed key", owned.value, 1)?;
+    expect("a delete by it", logins.delete("alice")?.is_some(), true)?;
     // A value of another type is an error, and does not end the list.
     map.get_ref().set("odd", "")?;
     let invalid = map.entries().filter(Result::is_err).count();

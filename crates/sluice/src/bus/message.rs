@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use bytemuck::AnyBitPattern;
 use sluice_abi::bus::Frame;
 
 use super::error::RecvError;
@@ -83,6 +84,12 @@ impl<'a> Message<'a> {
 
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
+    }
+
+    /// The value at `offset`, aligned or not; none if it extends beyond the message.
+    pub fn read_at<T: AnyBitPattern>(&self, offset: usize) -> Option<T> {
+        let bytes = self.bytes.get(offset..)?.get(..size_of::<T>())?;
+        Some(bytemuck::pod_read_unaligned(bytes))
     }
 }
 

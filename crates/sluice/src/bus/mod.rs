@@ -67,6 +67,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Values
+//!
+//! With the feature `serde`, a [`Typed`](crate::Typed) sender or subscriber has values of a type instead of bytes. A plain value is read
+//! where it lies: [`Message::read_at`].
+//!
 //! # Memory
 //!
 //! A [`MappedSubscriber`] receives messages in place, without a copy, and releases each when it is dropped. The bus has to be created
@@ -84,6 +89,8 @@ mod sender;
 mod subscriber;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "serde")]
+mod typed;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncMappedSubscriber, AsyncSender, AsyncSubscriber};
@@ -95,3 +102,5 @@ pub use options::{Bus, Options};
 pub use policy::{Mode, Policies, Policy};
 pub use sender::Sender;
 pub use subscriber::Subscriber;
+#[cfg(feature = "serde")]
+pub use typed::TypedMessage;

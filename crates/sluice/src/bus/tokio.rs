@@ -59,7 +59,28 @@ impl AsyncSender {
         sent.unwrap_or(Err(SendError::TimedOut(time)))
     }
 
-    /// The sender, for calls that do not wait.
+    /// As [`send_to`](Self::send_to), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn send_to_timeout(
+        &self,
+        id: u64,
+        message: &[u8],
+        time: Duration,
+    ) -> Result<(), SendError> {
+        let sent = timeout(time, self.send_to(id, message)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(time)))
+    }
+
+    /// As [`Sender::try_send`].
+    pub fn try_send(&self, message: &[u8]) -> Result<(), SendError> {
+        self.sender.try_send(message)
+    }
+
+    /// As [`Sender::try_send_to`].
+    pub fn try_send_to(&self, id: u64, message: &[u8]) -> Result<(), SendError> {
+        self.sender.try_send_to(id, message)
+    }
+
+    /// The sender, for its state.
     pub fn get_ref(&self) -> &Sender {
         &self.sender
     }
@@ -128,10 +149,27 @@ impl AsyncSubscriber {
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 
+    /// As [`Subscriber::try_recv`].
+    pub fn try_recv(&mut self) -> Result<Message<'_>, RecvError> {
+        self.subscriber.try_recv()
+    }
+
     /// As [`Subscriber::recv_batch`].
     pub async fn recv_batch(&mut self) -> Result<Batch<'_>, RecvError> {
         poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_batch)).await?;
         self.subscriber.filled_batch()
+    }
+
+    /// As [`recv_batch`](Self::recv_batch), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers
+    /// enabled.
+    pub async fn recv_batch_timeout(&mut self, time: Duration) -> Result<Batch<'_>, RecvError> {
+        let received = timeout(time, self.recv_batch()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    }
+
+    /// As [`Subscriber::try_recv_batch`].
+    pub fn try_recv_batch(&mut self) -> Result<Batch<'_>, RecvError> {
+        self.subscriber.try_recv_batch()
     }
 
     /// As [`Subscriber::recv_into`].
@@ -139,7 +177,23 @@ impl AsyncSubscriber {
         poll_fn(|cx| self.poll_fill(cx, |subscriber| subscriber.try_recv_into(into))).await
     }
 
-    /// The subscriber, for calls that do not wait.
+    /// As [`recv_into`](Self::recv_into), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers
+    /// enabled.
+    pub async fn recv_into_timeout(
+        &mut self,
+        into: &mut [u8],
+        time: Duration,
+    ) -> Result<Header, RecvError> {
+        let received = timeout(time, self.recv_into(into)).await;
+        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    }
+
+    /// As [`Subscriber::try_recv_into`].
+    pub fn try_recv_into(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
+        self.subscriber.try_recv_into(into)
+    }
+
+    /// The subscriber, for its state.
     pub fn get_mut(&mut self) -> &mut Subscriber {
         &mut self.subscriber
     }
@@ -217,7 +271,12 @@ impl AsyncMappedSubscriber {
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 
-    /// The subscriber, for calls that do not wait.
+    /// As [`MappedSubscriber::try_recv`].
+    pub fn try_recv(&mut self) -> Result<MappedMessage<'_>, RecvError> {
+        self.subscriber.try_recv()
+    }
+
+    /// The subscriber, for its state.
     pub fn get_mut(&mut self) -> &mut MappedSubscriber {
         &mut self.subscriber
     }

@@ -287,9 +287,6 @@ impl Packet<'_> {
     pub fn bytes(&self) -> &Bytes<'_> {
         &self.bytes
     }
-
-    /// Releases the packet, so that the feed can reuse its room.
-    pub fn release(self) {}
 }
 
 impl Deref for Packet<'_> {

@@ -67,7 +67,12 @@ impl AsyncConsumer {
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 
-    /// The consumer, for calls that do not wait.
+    /// As [`Consumer::try_recv`].
+    pub fn try_recv(&mut self) -> Result<Packet<'_>, RecvError> {
+        self.consumer.try_recv()
+    }
+
+    /// The consumer, for its state.
     pub fn get_mut(&mut self) -> &mut Consumer {
         &mut self.consumer
     }

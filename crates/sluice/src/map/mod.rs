@@ -119,7 +119,7 @@ pub use event::{Change, Event};
 pub use info::{DurableInfo, MapInfo};
 pub use options::Options;
 #[cfg(feature = "serde")]
-pub use typed::{CodecError, TypedError, TypedMap};
+pub use typed::TypedMap;
 pub use watcher::{WatchFrom, Watcher};
 
 /// The longest key, in bytes.

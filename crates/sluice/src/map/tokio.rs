@@ -66,7 +66,12 @@ impl AsyncWatcher {
         received.unwrap_or(Err(WatchError::TimedOut(time)))
     }
 
-    /// The watcher, for calls that do not wait.
+    /// As [`Watcher::try_recv`].
+    pub fn try_recv(&mut self) -> Result<Event, WatchError> {
+        self.watcher.try_recv()
+    }
+
+    /// The watcher, for its state.
     pub fn get_mut(&mut self) -> &mut Watcher {
         &mut self.watcher
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Keys and values of types that implement the traits of serde.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -12,12 +13,13 @@ use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions};
 use super::error::{ReadError, WatchError, WriteError};
 use super::event::Event;
 use super::watcher::{WatchFrom, Watcher};
-use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
+use crate::typed::{CodecError, TypedError, call_errors, decode, encode};
 
 /// A [`Map`] with keys and values of types that implement the traits of serde, in the format of postcard. All processes that use the
 /// map must agree on the types.
 ///
-/// A key must have one encoding only, which a `HashMap` in it has not.
+/// A key must have one encoding only, which a `HashMap` in it has not. A call also takes what a key can be borrowed as, such as `&str` for
+/// `String`, which must have the same encoding.
 ///
 /// ```no_run
 /// use serde::{Deserialize, Serialize};
@@ -31,8 +33,8 @@ use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 /// }
 ///
 /// let map = Map::named("sessions").create(true).open()?;
-/// let map: TypedMap<u64, Session> = TypedMap::new(map);
-/// map.set(&4711, &Session { user: "alice".to_owned(), logins: 1 })?;
+/// let map: TypedMap<String, Session> = TypedMap::new(map);
+/// map.set("4711", &Session { user: "alice".to_owned(), logins: 1 })?;
 /// for entry in map.entries() {
 ///     let (id, entry) = entry?;
 ///     println!("{id}: {}, version {}", entry.value.user, entry.version);
@@ -67,63 +69,94 @@ impl<K, V> TypedMap<K, V> {
     }
 }
 
-impl<K: Serialize, V: DeserializeOwned> TypedMap<K, V> {
+impl<K, V: DeserializeOwned> TypedMap<K, V> {
     /// As [`Map::get`].
-    pub fn get(&self, key: &K) -> Result<Option<Entry<V>>, TypedError<ReadError>> {
+    pub fn get<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+    ) -> Result<Option<Entry<V>>, TypedError<ReadError>>
+    where
+        K: Borrow<Q>,
+    {
         let entry = self.map.get(encode_key(key)?)?;
         Ok(entry.map(decode_entry).transpose()?)
     }
 }
 
-impl<K: Serialize, V: Serialize> TypedMap<K, V> {
+impl<K, V: Serialize> TypedMap<K, V> {
     /// As [`Map::set`].
-    pub fn set(&self, key: &K, value: &V) -> Result<Set, TypedError<WriteError>> {
+    pub fn set<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+        value: &V,
+    ) -> Result<Set, TypedError<WriteError>>
+    where
+        K: Borrow<Q>,
+    {
         self.set_with(key, value, SetOptions::new())
     }
 
     /// As [`Map::compare_and_set`].
-    pub fn compare_and_set(
+    pub fn compare_and_set<Q: Serialize + ?Sized>(
         &self,
-        key: &K,
+        key: &Q,
         version: u64,
         value: &V,
-    ) -> Result<Set, TypedError<WriteError>> {
+    ) -> Result<Set, TypedError<WriteError>>
+    where
+        K: Borrow<Q>,
+    {
         self.set_with(key, value, SetOptions::new().if_version(version))
     }
 
     /// As [`Map::set_with`].
-    pub fn set_with(
+    pub fn set_with<Q: Serialize + ?Sized>(
         &self,
-        key: &K,
+        key: &Q,
         value: &V,
         options: SetOptions,
-    ) -> Result<Set, TypedError<WriteError>> {
+    ) -> Result<Set, TypedError<WriteError>>
+    where
+        K: Borrow<Q>,
+    {
         let (key, value) = (encode_key(key)?, encode("value", value)?);
         Ok(self.map.set_with(key, value, options)?)
     }
 }
 
-impl<K: Serialize, V> TypedMap<K, V> {
+impl<K, V> TypedMap<K, V> {
     /// As [`Map::delete`].
-    pub fn delete(&self, key: &K) -> Result<Option<u64>, TypedError<WriteError>> {
+    pub fn delete<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+    ) -> Result<Option<u64>, TypedError<WriteError>>
+    where
+        K: Borrow<Q>,
+    {
         Ok(self.map.delete(encode_key(key)?)?)
     }
 
     /// As [`Map::delete_if_version`].
-    pub fn delete_if_version(
+    pub fn delete_if_version<Q: Serialize + ?Sized>(
         &self,
-        key: &K,
+        key: &Q,
         version: u64,
-    ) -> Result<Option<u64>, TypedError<WriteError>> {
+    ) -> Result<Option<u64>, TypedError<WriteError>>
+    where
+        K: Borrow<Q>,
+    {
         Ok(self.map.delete_if_version(encode_key(key)?, version)?)
     }
 
     /// As [`Map::delete_with`].
-    pub fn delete_with(
+    pub fn delete_with<Q: Serialize + ?Sized>(
         &self,
-        key: &K,
+        key: &Q,
         options: DeleteOptions,
-    ) -> Result<Option<u64>, TypedError<WriteError>> {
+    ) -> Result<Option<u64>, TypedError<WriteError>>
+    where
+        K: Borrow<Q>,
+    {
         Ok(self.map.delete_with(encode_key(key)?, options)?)
     }
 }
@@ -165,106 +198,17 @@ impl<K, V> fmt::Debug for TypedMap<K, V> {
     }
 }
 
-/// Why an operation on a [`TypedMap`] failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TypedError<E: std::error::Error + 'static> {
-    #[error(transparent)]
-    Codec(CodecError),
-
-    #[error(transparent)]
-    Map(E),
-}
+call_errors!(ReadError, WriteError);
 
 impl TypedError<WriteError> {
     /// As [`WriteError::is_conflict`].
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Map(error) if error.is_conflict())
+        matches!(self, Self::Call(error) if error.is_conflict())
     }
 }
 
-impl<E: std::error::Error + 'static> From<CodecError> for TypedError<E> {
-    fn from(error: CodecError) -> Self {
-        Self::Codec(error)
-    }
-}
-
-impl From<ReadError> for TypedError<ReadError> {
-    fn from(error: ReadError) -> Self {
-        Self::Map(error)
-    }
-}
-
-impl From<WriteError> for TypedError<WriteError> {
-    fn from(error: WriteError) -> Self {
-        Self::Map(error)
-    }
-}
-
-impl<E: Diagnose> TypedError<E> {
-    fn diagnosis(&self) -> Diagnosis {
-        match self {
-            Self::Codec(error) => error.diagnosis(),
-            Self::Map(error) => error.diagnose(),
-        }
-    }
-}
-
-diagnosed!(TypedError<ReadError>, TypedError<WriteError>);
-
-/// Why a key or a value was not encoded or decoded.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} the {what}")]
-pub struct CodecError {
-    verb: &'static str,
-    what: &'static str,
-    #[source]
-    cause: Cause,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Cause {
-    #[error(transparent)]
-    Format(#[from] postcard::Error),
-
-    #[error("{0} bytes are left")]
-    Trailing(usize),
-}
-
-impl CodecError {
-    fn diagnosis(&self) -> Diagnosis {
-        Diagnosis::new(
-            libc::EBADMSG,
-            "use the types of the other processes of the map",
-        )
-    }
-}
-
-diagnosed!(CodecError);
-
-fn encode_key(key: &impl Serialize) -> Result<Vec<u8>, CodecError> {
+fn encode_key(key: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, CodecError> {
     encode("key", key)
-}
-
-fn encode(what: &'static str, item: &impl Serialize) -> Result<Vec<u8>, CodecError> {
-    postcard::to_stdvec(item).map_err(|error| CodecError {
-        verb: "encode",
-        what,
-        cause: error.into(),
-    })
-}
-
-fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, CodecError> {
-    let failed = |cause| CodecError {
-        verb: "decode",
-        what,
-        cause,
-    };
-    match postcard::take_from_bytes(bytes) {
-        Ok((item, [])) => Ok(item),
-        Ok((_, rest)) => Err(failed(Cause::Trailing(rest.len()))),
-        Err(error) => Err(failed(error.into())),
-    }
 }
 
 fn decode_entry<V: DeserializeOwned>(entry: Entry) -> Result<Entry<V>, CodecError> {
@@ -284,27 +228,6 @@ mod tests {
     use crate::map::Change;
 
     type Named = (String, Option<u32>);
-
-    #[test]
-    fn what_was_encoded_is_decoded() {
-        let value: Named = ("alice".to_owned(), Some(7));
-        let bytes = encode("value", &value).unwrap();
-        assert_eq!(decode::<Named>("value", &bytes).unwrap(), value);
-    }
-
-    #[test]
-    fn bytes_of_another_type_are_an_error() {
-        let bytes = encode("value", &("alice", 7_u64)).unwrap();
-        let left = decode::<String>("value", &bytes).unwrap_err();
-        let left = crate::explain(&left);
-        assert!(left.contains("1 bytes are left"), "{left}");
-        let short = decode::<(String, u64, u64)>("value", &bytes).unwrap_err();
-        assert!(
-            short.to_string().contains("cannot decode the value"),
-            "{short}"
-        );
-        assert_eq!(io::Error::from(short).kind(), ErrorKind::InvalidData);
-    }
 
     #[test]
     fn an_event_has_the_key_that_was_set() {
@@ -330,10 +253,10 @@ mod tests {
         let map: TypedMap<(), ()> = TypedMap::new(map);
         let empty = map.get(&()).unwrap_err();
         assert!(
-            matches!(empty, TypedError::Map(ReadError::InvalidKey { len: 0 })),
+            matches!(empty, TypedError::Call(ReadError::InvalidKey { len: 0 })),
             "{empty:?}"
         );
-        let error = TypedError::Map(WriteError::AlreadyExists);
+        let error = TypedError::Call(WriteError::AlreadyExists);
         assert!(error.is_conflict());
         assert_eq!(io::Error::from(error).kind(), ErrorKind::AlreadyExists);
     }

@@ -72,6 +72,9 @@
 //! | in place | [`reserve`](Producer::reserve) | [`recv`](Consumer::recv) |
 //! | several at once | [`send_batch`](Producer::send_batch) | [`recv_batch`](Consumer::recv_batch) |
 //!
+//! A record can be a value: [`Reservation::write_at`] writes a plain one in place, and [`Bytes::read_at`](crate::Bytes::read_at) reads it.
+//! With the feature `serde`, a [`Typed`](crate::Typed) producer or consumer has values of any type that implements the traits of serde.
+//!
 //! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
 //! to 100 µs by default, then blocks ([`SocketOptions::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
 //! poll(2). A wait ends when the peer closes the ring (end of stream), when it dies ([`RecvError::PeerDied`],
@@ -94,6 +97,8 @@ mod producer;
 mod role;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "serde")]
+mod typed;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::slice;
 use std::time::Duration;
 
+use bytemuck::NoUninit;
 use sluice_ring::Memory;
 
 use super::bypass::Bypass;
@@ -283,6 +284,15 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
+    /// Writes the value at `offset`, aligned or not; returns none if it would extend beyond the reservation. The other side
+    /// [reads](crate::Bytes::read_at) it in place.
+    #[inline]
+    pub fn write_at<T: NoUninit>(&mut self, offset: usize, value: &T) -> Option<()> {
+        let room = self.get_mut(offset..)?.get_mut(..size_of::<T>())?;
+        room.copy_from_slice(bytemuck::bytes_of(value));
+        Some(())
+    }
+
     /// Sends the record.
     #[inline]
     pub fn commit(self) {

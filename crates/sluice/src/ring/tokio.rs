@@ -130,6 +130,22 @@ impl AsyncProducer {
         self.producer.try_reserve(len)
     }
 
+    /// As [`Producer::try_reserve`].
+    pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
+        self.producer.try_reserve(len)
+    }
+
+    /// As [`reserve`](Self::reserve), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn reserve_timeout(
+        &mut self,
+        len: usize,
+        time: Duration,
+    ) -> Result<Reservation<'_>, SendError> {
+        let room = timeout(time, self.room(len)).await;
+        room.unwrap_or(Err(SendError::TimedOut(time)))?;
+        self.producer.try_reserve(len)
+    }
+
     /// As [`Producer::send_batch`].
     pub fn send_batch(&mut self) -> AsyncWriteBatch<'_> {
         AsyncWriteBatch { producer: self }
@@ -138,6 +154,12 @@ impl AsyncProducer {
     /// Waits until the consumer has released all sent records.
     pub async fn flush(&mut self) -> Result<(), SendError> {
         poll_fn(|cx| self.poll_released(cx)).await
+    }
+
+    /// As [`flush`](Self::flush), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn flush_timeout(&mut self, time: Duration) -> Result<(), SendError> {
+        let flushed = timeout(time, self.flush()).await;
+        flushed.unwrap_or(Err(SendError::TimedOut(time)))
     }
 
     /// As [`Producer::is_closed`].

@@ -90,7 +90,7 @@ fn a_packet_has_its_header_and_its_bytes() {
         }
     );
     assert_eq!(packet.bytes().to_vec(), b"first");
-    packet.release();
+    drop(packet);
     let packet = consumer.try_recv().unwrap();
     assert_eq!((packet.sequence, packet.lost), (4, 3));
     assert!(packet.bytes().is_empty());
