@@ -69,7 +69,7 @@ impl Variant {
     fn options(self, size: usize) -> SocketOptions {
         let options = SocketOptions::new().capacity(capacity(size));
         match self.spin() {
-            Some(limit) => options.spin(limit),
+            Some(limit) => options.spin_limit(limit),
             None => options,
         }
     }
@@ -80,7 +80,7 @@ impl Variant {
         let ring = Ring::named(CHANNEL).create(true).persistent(true);
         let ring = ring.capacity(capacity(size));
         match self.spin() {
-            Some(limit) => ring.spin(limit),
+            Some(limit) => ring.spin_limit(limit),
             None => ring,
         }
     }

@@ -26,7 +26,7 @@ fn values() -> [(&'static str, String); 18] {
         ("RING_CAPACITY_MAX", size(ring::CAPACITY_MAX)),
         (
             "SPIN",
-            format!("{}us", SocketOptions::DEFAULT_SPIN.as_micros()),
+            format!("{}us", SocketOptions::DEFAULT_SPIN_LIMIT.as_micros()),
         ),
         ("BUS_MODE", Mode::default().to_string()),
         ("BUS_CAPACITY", size(bus::DEFAULT_CAPACITY)),

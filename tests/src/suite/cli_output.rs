@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use sluice::feed::{Feed, Simulation};
+use sluice::feed::{Simulation, Simulator};
 
 use crate::registry::{Context, topic};
 use crate::support::cli::{expect_output, sluice};
@@ -66,7 +66,7 @@ COMMANDS"#;
 
 /// What was received is gone: a pipe, a bus and a feed do not keep it. A map does.
 fn a_receiver_that_cannot_write_fails(context: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     feed.start(&Simulation::every(Duration::from_millis(1)))?;
     sluice(context, "map create entries")?.stdout()?;
     sluice(context, "map set entries key value")?.stdout()?;

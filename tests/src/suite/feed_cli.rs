@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
-use sluice::feed::{Feed, Simulation};
+use sluice::feed::{Simulation, Simulator};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
@@ -88,7 +88,7 @@ fn a_terminal_shows_the_latencies_live(context: &Context) -> Result<()> {
 }
 
 fn the_state_of_the_simulator_is_shown(context: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut consumer = feed.map()?;
     feed.start(&Simulation {
         count: 3,
@@ -124,7 +124,7 @@ fn packets(numbers: &str, length: usize) -> Result<Vec<Vec<u32>>> {
 }
 
 fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     feed.start(&Simulation {
         length: 3,
         ..Simulation::every(Duration::from_millis(1))
@@ -156,7 +156,7 @@ fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
 }
 
 fn a_signal_ends_a_receiver_after_its_summary(context: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     feed.start(&Simulation::every(Duration::from_millis(1)))?;
     let receive = "sluice feed recv --summary > packets";
     let script = format!("timeout --preserve-status --signal INT 2 {receive} || echo $?");
@@ -171,7 +171,7 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     for line in ["feed info nothing", "feed recv nothing"] {
         sluice(context, line)?.expect_failure(NO_CHANNEL, &["no feed named 'nothing'"])?;
     }
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let reader = feed.reader()?;
     for line in ["feed recv", "feed run", "feed run --read"] {
         let run = sluice(context, line)?;
@@ -179,7 +179,7 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     }
     drop(reader);
     drop(feed);
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     feed.start(&Simulation::every(Duration::from_millis(10)))?;
     let run = sluice(context, "feed run --count 1")?;
     run.expect_failure(NAME_TAKEN, &["runs already"])?;

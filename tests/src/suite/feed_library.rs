@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
-use sluice::feed::{AsyncConsumer, Feed, Header, RecvError, Simulation, SimulatorError};
+use sluice::feed::{AsyncConsumer, Feed, Header, RecvError, Simulation, Simulator, SimulatorError};
 use sluice::{Error, Kind, Scope};
 
 use crate::registry::{Context, topic};
@@ -69,7 +69,7 @@ fn follow_content(before: &mut Option<u8>, bytes: &[u8]) -> Result<()> {
 
 fn a_reader_and_a_consumer_receive_in_sequence(_: &Context) -> Result<()> {
     for length in [0, 65, 4096] {
-        let feed = Feed::simulator()?;
+        let feed = Simulator::open()?;
         let mut next = feed.info()?.sequence;
         let mut reader = feed.reader()?;
         let mut content = None;
@@ -81,7 +81,7 @@ fn a_reader_and_a_consumer_receive_in_sequence(_: &Context) -> Result<()> {
             follow_content(&mut content, packet.bytes())?;
         }
         drop((reader, feed));
-        let feed = Feed::simulator()?;
+        let feed = Simulator::open()?;
         let mut consumer = feed.map()?;
         let mut content = None;
         feed.start(&simulation(COUNT, length))?;
@@ -99,7 +99,7 @@ fn a_reader_and_a_consumer_receive_in_sequence(_: &Context) -> Result<()> {
 
 /// More packets than the ring has room for.
 fn losses_are_reported_with_the_next_packet(_: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut consumer = feed.map()?;
     let before = feed.info()?;
     let fits = consumer.capacity() / 4096;
@@ -130,7 +130,7 @@ fn finished(feed: &Feed) -> Result<sluice::feed::FeedInfo> {
 }
 
 fn a_second_receiver_is_busy(_: &Context) -> Result<()> {
-    let (first, second) = (Feed::simulator()?, Feed::simulator()?);
+    let (first, second) = (Simulator::open()?, Simulator::open()?);
     let is_busy = |feed: &Feed| {
         let errors = [feed.reader().map(drop), feed.map().map(drop)];
         ensure!(
@@ -145,7 +145,7 @@ fn a_second_receiver_is_busy(_: &Context) -> Result<()> {
     is_busy(&second)?;
     ensure!(matches!(first.map().map(drop), Err(RecvError::Busy)));
     drop((reader, first));
-    let first = Feed::simulator()?;
+    let first = Simulator::open()?;
     let consumer = first.map()?;
     is_busy(&second)?;
     drop((consumer, first));
@@ -154,7 +154,7 @@ fn a_second_receiver_is_busy(_: &Context) -> Result<()> {
 
 fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
     let time = 20 * MILLISECOND;
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut reader = feed.reader()?;
     let empty = reader.try_recv().map(drop);
     ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
@@ -168,10 +168,10 @@ fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
         .context("a packet")?;
     drop((reader, feed));
 
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut consumer = feed.map()?;
     for spin in [Duration::ZERO, Duration::MAX] {
-        consumer.set_spin(spin);
+        consumer.set_spin_limit(spin);
         let empty = consumer.try_recv().map(drop);
         ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
         let began = Instant::now();
@@ -191,10 +191,10 @@ fn sleeps() -> Result<i64> {
 }
 
 fn a_consumer_spins_or_sleeps_by_its_limit(_: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut consumer = feed.map()?;
     let mut receive = |spin| {
-        consumer.set_spin(spin);
+        consumer.set_spin_limit(spin);
         feed.start(&simulation(COUNT, 8))?;
         let before = sleeps()?;
         for _ in 0..COUNT {
@@ -211,7 +211,7 @@ fn a_consumer_spins_or_sleeps_by_its_limit(_: &Context) -> Result<()> {
 }
 
 fn a_consumer_waits_for_its_descriptor(_: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut next = feed.info()?.sequence;
     let mut consumer = feed.map()?;
     feed.start(&simulation(COUNT, 8))?;
@@ -236,7 +236,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 fn a_task_sleeps_until_a_packet(_: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut next = feed.info()?.sequence;
     let consumer = feed.map()?;
     runtime()?.block_on(async {
@@ -281,7 +281,7 @@ fn an_idle_task_is_woken_by_a_packet_and_the_end(context: &Context) -> Result<()
 
 /// As it arrives from another process.
 fn a_received_endpoint_is_the_same_consumer(_: &Context) -> Result<()> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let passed: OwnedFd = feed.as_fd().try_clone_to_owned()?;
     let mut reader = feed.reader()?;
     let mut other = Feed::from(passed).reader()?;
@@ -305,7 +305,7 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
         expect("a kind in the root scope", channel?.kind, Kind::Feed)?;
     }
 
-    let (first, second) = (Feed::simulator()?, Feed::simulator()?);
+    let (first, second) = (Simulator::open()?, Simulator::open()?);
     first.start(&simulation(0, 8))?;
     let running = second.start(&simulation(1, 8));
     ensure!(

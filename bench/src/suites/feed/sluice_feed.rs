@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::unistd::{SysconfVar, sysconf};
-use sluice::feed::{self, Feed, Simulation};
+use sluice::feed::{self, Feed, Simulation, Simulator};
 use sluice_abi::ring::{MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER};
 use sluice_ring::sync::AtomicU32;
 use sluice_ring::{Capacity, Consumer, Ctrl, Memory};
@@ -19,14 +19,14 @@ use sluice_testkit::clock;
 use super::latency::{Header, INTERVAL, SIZE, Sampler, packets, read_packets};
 
 pub fn reader(cpu: usize) -> Result<Sampler> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     feed.set_spin_limit(Duration::ZERO)?;
     start(&feed, cpu)?;
-    read_packets(OwnedFd::from(feed).into(), header)
+    read_packets(OwnedFd::from(Feed::from(feed)).into(), header)
 }
 
 pub fn mapped(cpu: usize) -> Result<Sampler> {
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let mut consumer = Consumer::new(Mapping::new(&feed, feed.info()?.capacity)?);
     start(&feed, cpu)?;
     packets(move || {
@@ -53,7 +53,7 @@ pub fn mapped(cpu: usize) -> Result<Sampler> {
     })
 }
 
-fn start(feed: &Feed, cpu: usize) -> Result<()> {
+fn start(feed: &Simulator, cpu: usize) -> Result<()> {
     let simulation = Simulation {
         length: (SIZE - feed::Header::LEN) as u32,
         cpu: Some(u32::try_from(cpu)?),

@@ -12,6 +12,7 @@ mod signals;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use sluice::feed::Simulator;
 use sluice::{Feed, Kind, Name, Scope};
 
 use crate::{args, ls};
@@ -46,7 +47,7 @@ impl FeedArgs {
     fn open(&self) -> sluice::Result<Feed> {
         match &self.name {
             Some(name) => Feed::named(name).open(),
-            None => Feed::simulator(),
+            None => Ok(Simulator::open()?.into()),
         }
     }
 }

@@ -120,7 +120,7 @@ impl Source {
             Mode::Map => {
                 let mut consumer = feed.map()?;
                 if let Some(limit) = spin {
-                    consumer.set_spin(limit);
+                    consumer.set_spin_limit(limit);
                 }
                 Self::Map(consumer)
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use sluice::feed::{Feed, FeedInfo, Simulation, SimulatorError};
+use sluice::feed::{FeedInfo, Simulation, Simulator, SimulatorError};
 use sluice_abi::feed::PACKET_MAX;
 
 use super::receive::{Mode, Receiver};
@@ -66,7 +66,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let signals = EndSignals::block()?;
-    let feed = Feed::simulator()?;
+    let feed = Simulator::open()?;
     let setting = Setting {
         mode: if arguments.read {
             Mode::Read
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Stops the simulator, and waits until its packets are received.
 fn finish(
-    feed: &Feed,
+    feed: &Simulator,
     receiver: &mut Receiver,
     published_before: u64,
 ) -> Result<FeedInfo, anyhow::Error> {

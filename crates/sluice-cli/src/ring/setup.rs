@@ -120,7 +120,7 @@ impl SetupArgs {
                 let ring = self.open.apply(Ring::named(name))?;
                 let ring = ring
                     .mlock(self.lock)
-                    .with(self.spin, Options::spin)
+                    .with(self.spin, Options::spin_limit)
                     .with(self.node()?, Options::numa_node)
                     .with(side.capacity, Options::capacity)
                     .with(side.max_capacity, Options::max_capacity);
@@ -164,7 +164,7 @@ impl SetupArgs {
         Ok(ring::SocketOptions::new()
             .huge_pages(side.huge_pages)
             .mlock(self.lock)
-            .with(self.spin, ring::SocketOptions::spin)
+            .with(self.spin, ring::SocketOptions::spin_limit)
             .with(self.node()?, ring::SocketOptions::numa_node)
             .with(side.capacity, ring::SocketOptions::capacity)
             .with(side.max_capacity, ring::SocketOptions::max_capacity))
@@ -173,7 +173,7 @@ impl SetupArgs {
     fn attach(&self, side: SideOptions) -> Attach {
         Ring::attach()
             .mlock(self.lock)
-            .with(self.spin, Attach::spin)
+            .with(self.spin, Attach::spin_limit)
             .with(side.max_capacity, Attach::max_capacity)
     }
 

@@ -94,7 +94,7 @@ impl Model {
         let (malicious, socket) = MaliciousConsumer::new();
         let options = SocketOptions::new()
             .capacity(CAPACITY as u64)
-            .spin(Duration::ZERO)
+            .spin_limit(Duration::ZERO)
             .handshake_timeout(Duration::ZERO);
         let producer = options
             .producer(Socket::from(socket))

@@ -109,7 +109,7 @@ impl Model {
     fn new() -> Self {
         let (malicious, socket) = MaliciousProducer::new(CAPACITY);
         let options = SocketOptions::new()
-            .spin(Duration::ZERO)
+            .spin_limit(Duration::ZERO)
             .handshake_timeout(Duration::ZERO);
         let consumer = options
             .consumer(Socket::from(socket))

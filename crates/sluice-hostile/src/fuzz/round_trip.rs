@@ -51,7 +51,7 @@ fn ring() -> (Producer, Consumer) {
     let (producer_socket, consumer_socket) = Socket::pair().expect("no socket pair");
     let options = SocketOptions::new()
         .capacity(CAPACITY as u64)
-        .spin(Duration::ZERO);
+        .spin_limit(Duration::ZERO);
     thread::scope(|scope| {
         let producer = scope.spawn(|| options.producer(producer_socket));
         let consumer = options.consumer(consumer_socket).expect("handshake failed");

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -17,6 +16,7 @@ use super::error::RecvError;
 use super::packet::Header;
 use crate::shared::device::Device;
 use crate::shared::mapping::{Mapping, ProducerMemory};
+use crate::shared::owner::Owner;
 use crate::shared::region::{Access, Region, page_size};
 use crate::sys::query;
 use crate::wait::Wait;
@@ -30,7 +30,7 @@ pub struct Consumer {
     core: sluice_ring::Consumer<Mapping>,
     device: Device,
     /// The process that mapped the feed. Its children must not use it.
-    owner: u32,
+    owner: Owner,
     spin: AdaptiveSpin,
     parker: Parker,
 }
@@ -43,15 +43,15 @@ impl Consumer {
         Ok(Self {
             core: sluice_ring::Consumer::new(map(&endpoint, capacity)?),
             device: Device::new(endpoint),
-            owner: process::id(),
+            owner: Owner::current(),
             spin: AdaptiveSpin::new(default_spin()),
             parker: Parker::acknowledging(false),
         })
     }
 
     /// Sets the longest time for which a waiting call spins before it sleeps: 100 µs by default, 0 on one processor. Zero never
-    /// spins, [`Duration::MAX`] never sleeps. A call adapts to recent waits, as that of a [ring](crate::ring::SocketOptions::spin).
-    pub fn set_spin(&mut self, limit: Duration) {
+    /// spins, [`Duration::MAX`] never sleeps. A call adapts to recent waits, as that of a [ring](crate::ring::SocketOptions::spin_limit).
+    pub fn set_spin_limit(&mut self, limit: Duration) {
         self.spin = AdaptiveSpin::new(limit);
     }
 
@@ -189,7 +189,7 @@ impl Consumer {
 
     /// Returns the wake_seq of the kernel, as Parker::prepare_park() does.
     fn prepare_park(&mut self) -> Result<u32, RecvError> {
-        if process::id() != self.owner {
+        if !self.owner.is_current() {
             return Err(RecvError::Forked);
         }
         let (own, kernel) = (self.core.memory().consumer(), self.core.memory().producer());
@@ -300,8 +300,11 @@ impl Deref for Packet<'_> {
 impl Drop for Packet<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.consumer.core.advance(self.len);
-        self.consumer.core.release();
+        // A packet of the parent is not that of a forked child.
+        if self.consumer.owner.is_current() {
+            self.consumer.core.advance(self.len);
+            self.consumer.core.release();
+        }
     }
 }
 

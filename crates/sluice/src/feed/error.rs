@@ -82,68 +82,7 @@ impl RecvError {
     }
 }
 
-/// Why the packet simulator was not started or stopped.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SimulatorError {
-    #[error("the packet simulator runs already")]
-    Running,
-
-    #[error("permission denied for the packet simulator: it needs CAP_SYS_NICE on the host")]
-    NotPermitted,
-
-    #[error("another endpoint has started the packet simulator")]
-    StartedByAnother,
-
-    #[error("invalid simulation")]
-    OutOfRange,
-
-    #[error("the descriptor is not that of the packet simulator")]
-    NotASimulator,
-
-    #[error(transparent)]
-    System(#[from] SystemError),
-}
-
-impl SimulatorError {
-    pub(super) fn of_start(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EBUSY) => Self::Running,
-            Some(libc::EPERM) => Self::NotPermitted,
-            Some(libc::EINVAL) => Self::OutOfRange,
-            Some(libc::ENOTTY) => Self::NotASimulator,
-            _ => SystemError::new("starting the packet simulator", error).into(),
-        }
-    }
-
-    pub(super) fn of_stop(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EPERM) => Self::StartedByAnother,
-            Some(libc::ENOTTY) => Self::NotASimulator,
-            _ => SystemError::new("stopping the packet simulator", error).into(),
-        }
-    }
-
-    fn diagnosis(&self) -> Diagnosis {
-        let (errno, hint) = match self {
-            Self::Running => (
-                libc::EBUSY,
-                "stop it, or wait until it has reached its count",
-            ),
-            Self::NotPermitted => (libc::EPERM, "run it as root, outside of a container"),
-            Self::StartedByAnother => (libc::EPERM, "stop it there, or close that endpoint"),
-            Self::OutOfRange => (
-                libc::EINVAL,
-                "give an interval of 10 µs to 10 s, up to 4096 bytes, and an online processor",
-            ),
-            Self::NotASimulator => (libc::ENOTTY, "pass one of /dev/sluice/feed"),
-            Self::System(error) => return error.diagnose(),
-        };
-        Diagnosis::new(errno, hint)
-    }
-}
-
-diagnosed!(RecvError, SimulatorError);
+diagnosed!(RecvError);
 
 #[cfg(test)]
 mod tests {
@@ -152,28 +91,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_of_the_simulator_has_its_own_error() {
-        let of = |errno| io::Error::from_raw_os_error(errno);
-        for (errno, word) in [
-            (libc::EBUSY, "runs already"),
-            (libc::EPERM, "CAP_SYS_NICE"),
-            (libc::EINVAL, "10 µs"),
-            (libc::ENOTTY, "/dev/sluice/feed"),
-            (libc::EIO, "sluice doctor"),
-        ] {
-            let text = crate::explain(&SimulatorError::of_start(of(errno)));
-            assert!(text.contains(word), "{text}");
-        }
-        let stop = SimulatorError::of_stop(of(libc::EPERM));
-        assert!(matches!(stop, SimulatorError::StartedByAnother));
-    }
-
-    #[test]
     fn errors_become_those_of_io_and_keep_their_text() {
         let error = io::Error::from(RecvError::Busy);
         assert_eq!(error.kind(), ErrorKind::ResourceBusy);
         assert_eq!(error.to_string(), RecvError::Busy.to_string());
-        let error = io::Error::from(SimulatorError::NotPermitted);
-        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     }
 }

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::process;
 use std::time::{Duration, Instant};
 
 use sluice_ring::sync::Ordering;
@@ -17,6 +16,7 @@ use super::options::SideOptions;
 use super::role::Role;
 use crate::shared::device::Slept;
 use crate::shared::mapping::Mapping;
+use crate::shared::owner::Owner;
 use crate::system_error::SystemError;
 use crate::wait::Wait;
 
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     mapping: Mapping,
     role: Role,
     /// The process that set up this side. Its children must not use it.
-    owner: u32,
+    owner: Owner,
     /// Whether dropping it leaves the ring unclosed.
     aborts: bool,
     /// As Carrier::is_hung_up(), for the check of each record.
@@ -62,7 +62,7 @@ impl Connection {
             carrier,
             mapping,
             role,
-            owner: process::id(),
+            owner: Owner::current(),
             aborts: false,
             hung_up: false,
             backoff: Backoff::new(!options.spin.is_zero()),
@@ -81,9 +81,18 @@ impl Connection {
         &self.mapping
     }
 
-    /// Fails if the peer has ended, as far as known without a system call.
+    /// Whether this process has set up the side.
+    #[inline]
+    pub fn is_owned(&self) -> bool {
+        self.owner.is_current()
+    }
+
+    /// Fails in a forked child, and if the peer has ended, as far as known without a system call.
     #[inline]
     pub fn check(&self) -> Result<(), SendError> {
+        if !self.is_owned() {
+            return Err(SendError::Forked);
+        }
         let (_, peer) = self.role.ctrls(&self.mapping);
         match (peer.end(), self.hung_up) {
             (None, false) => Ok(()),
@@ -252,7 +261,7 @@ impl Connection {
 
     /// Announces a sleep of this side. Returns the peer's wake_seq, as Parker::prepare_park() does.
     fn prepare_park(&mut self, method: WakeMethod) -> Result<u32, WaitError> {
-        if process::id() != self.owner {
+        if !self.is_owned() {
             return Err(WaitError::Forked);
         }
         self.backoff.reset();
@@ -318,7 +327,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // In a forked child the drop has no effect.
-        if process::id() == self.owner && !self.aborts {
+        if self.is_owned() && !self.aborts {
             let (own, _) = self.role.ctrls(&self.mapping);
             own.close();
             self.notify();

@@ -201,6 +201,9 @@ impl Consumer {
     #[inline]
     pub(super) fn find(&mut self, wait: Wait) -> Result<Option<u32>, RecvError> {
         let Self { core, connection } = self;
+        if !connection.is_owned() {
+            return Err(RecvError::Forked);
+        }
         if core.has_record() {
             connection.backoff.note_progress();
         } else if !wait.is_some() || !connection.spin_briefly(|polls| core.poll(polls)) {
@@ -250,6 +253,9 @@ impl Consumer {
 
     #[inline]
     fn release(&mut self) {
+        if !self.connection.is_owned() {
+            return;
+        }
         self.core.release();
         self.connection.notify();
     }

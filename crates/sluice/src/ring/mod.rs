@@ -76,12 +76,12 @@
 //! With the feature `serde`, a [`Typed`](crate::Typed) producer or consumer has values of any type that implements the traits of serde.
 //!
 //! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
-//! to 100 µs by default, then blocks ([`SocketOptions::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
+//! to 100 µs by default, then blocks ([`SocketOptions::spin_limit`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
 //! poll(2). A wait ends when the peer closes the ring (end of stream), when it dies ([`RecvError::PeerDied`],
 //! [`SendError::PeerDied`]), and when the channel is destroyed ([`RecvError::Destroyed`], [`SendError::Destroyed`]). With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
 //!
-//! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: a forked child must not use its copy, and
-//! dropping the copy has no effect.
+//! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: in a forked child its calls fail with
+//! [`SendError::Forked`] or [`RecvError::Forked`], and dropping what the child inherited has no effect.
 
 mod bypass;
 mod carrier;

@@ -33,6 +33,42 @@ impl Default for SideOptions {
     }
 }
 
+/// The options of a side, of a type that has them in this field.
+macro_rules! side_options {
+    ($options:ty, $($field:ident).+) => {
+        impl $options {
+            /// The longest time for which a waiting call spins before it blocks: 100 µs by default, 0 on one processor. Zero never spins,
+            /// [`Duration::MAX`] never blocks; another limit of less than about 4 µs is exceeded. A call adapts to recent waits: it spins
+            /// through gaps that are shorter than the limit, and blocks at once while they are longer, or while the peer only comes when this
+            /// side blocks, as on the same processor.
+            ///
+            /// A side that spins and has caught up in a stream may pause for up to 10 µs, if that was measured to reduce the time
+            /// per record by 15 %: the two sides then seldom access the same cache line, which on some processors multiplies the rate. A record that is
+            /// sent during a pause is delayed by it, also one that a call with a timeout waits for; so are few records, in trials, of streams
+            /// that pauses do not make faster, and hardly a reply that is waited for.
+            pub fn spin_limit(mut self, limit: Duration) -> Self {
+                self.$($field).+.spin = limit;
+                self
+            }
+
+            /// Fails if the ring is larger than this; unlimited by default. Over a socket the producer chooses the capacity, and this side
+            /// maps all of it and prefaults up to 16 MiB.
+            pub fn max_capacity(mut self, bytes: u64) -> Self {
+                self.$($field).+.max_capacity = bytes;
+                self
+            }
+
+            /// Locks the memory with mlock(2), so that it is not swapped out.
+            pub fn mlock(mut self, lock: bool) -> Self {
+                self.$($field).+.mlock = lock;
+                self
+            }
+        }
+    };
+}
+
+pub(super) use side_options;
+
 impl SideOptions {
     /// Locks the memory if the options require it.
     pub(super) fn lock(&self, region: &Region, capacity: Capacity) -> Result<(), SetupError> {
@@ -103,10 +139,12 @@ impl Default for SocketOptions {
     }
 }
 
+side_options!(SocketOptions, side);
+
 impl SocketOptions {
-    /// The default limit of [`spin`](Self::spin) on several processors. Covers a wake-up and a reply, also in a virtual machine, where a
+    /// The default limit of [`spin_limit`](Self::spin_limit) on several processors. Covers a wake-up and a reply, also in a virtual machine, where a
     /// wake-up takes about 60 µs. With less, two sides that sleep in a request-reply exchange would never spin again.
-    pub const DEFAULT_SPIN: Duration = DEFAULT_SPIN;
+    pub const DEFAULT_SPIN_LIMIT: Duration = DEFAULT_SPIN;
 
     pub fn new() -> Self {
         Self::default()
@@ -120,20 +158,6 @@ impl SocketOptions {
     /// cgroup later. Other processes may still use that memory first.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
-        self
-    }
-
-    /// The longest time for which a waiting call spins before it blocks: 100 µs by default, 0 on one processor. Zero never spins,
-    /// [`Duration::MAX`] never blocks; another limit of less than about 4 µs is exceeded. A call adapts to recent waits: it spins
-    /// through gaps that are shorter than the limit, and blocks at once while they are longer, or while the peer only comes when this
-    /// side blocks, as on the same processor.
-    ///
-    /// A side that spins and has caught up in a stream may pause for up to 10 µs, if that was measured to reduce the time
-    /// per record by 15 %: the two sides then seldom access the same cache line, which on some processors multiplies the rate. A record that is
-    /// sent during a pause is delayed by it, also one that a call with a timeout waits for; so are few records, in trials, of streams
-    /// that pauses do not make faster, and hardly a reply that is waited for.
-    pub fn spin(mut self, limit: Duration) -> Self {
-        self.side.spin = limit;
         self
     }
 
@@ -166,19 +190,6 @@ impl SocketOptions {
     /// to this process.
     pub fn allow_unsealed(mut self, allow: bool) -> Self {
         self.allows_unsealed = allow;
-        self
-    }
-
-    /// Rejects a producer whose ring is larger than this; unlimited by default. The consumer decides. It maps the whole ring, and
-    /// prefaults one of up to 16 MiB.
-    pub fn max_capacity(mut self, bytes: u64) -> Self {
-        self.side.max_capacity = bytes;
-        self
-    }
-
-    /// Locks the memory with mlock(2), so that it is not swapped out.
-    pub fn mlock(mut self, lock: bool) -> Self {
-        self.side.mlock = lock;
         self
     }
 

@@ -195,6 +195,9 @@ impl Producer {
 
     #[inline]
     pub(super) fn publish(&mut self) {
+        if !self.connection.is_owned() {
+            return;
+        }
         self.core.publish();
         self.connection.notify();
         self.core.prezero();

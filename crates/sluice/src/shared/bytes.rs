@@ -39,6 +39,11 @@ pub struct Bytes<'a> {
     ring: PhantomData<&'a ()>,
 }
 
+// SAFETY: it only reads, by atomic copies, memory that is mapped during 'a.
+unsafe impl Send for Bytes<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes<'_> {}
+
 impl<'a> Bytes<'a> {
     /// # Safety
     /// `len` bytes are mapped at `start` during 'a. The start is a multiple of eight.
@@ -153,6 +158,14 @@ mod tests {
             // SAFETY: nothing writes to them.
             assert_eq!(unsafe { bytes.as_slice() }, &plain[..length]);
         }
+    }
+
+    #[test]
+    fn what_is_received_in_place_may_go_to_another_thread() {
+        fn is_send<T: Send>() {}
+        is_send::<crate::ring::Record<'_>>();
+        is_send::<crate::bus::MappedMessage<'_>>();
+        is_send::<crate::feed::Packet<'_>>();
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Options {
         self
     }
 
-    pub fn spin(mut self, limit: Duration) -> Self {
+    pub fn spin_limit(mut self, limit: Duration) -> Self {
         self.spin = Some(limit);
         self
     }
@@ -46,7 +46,7 @@ impl Options {
             options = options.capacity(bytes);
         }
         if let Some(limit) = self.spin {
-            options = options.spin(limit);
+            options = options.spin_limit(limit);
         }
         if let Some(bytes) = self.max_capacity {
             options = options.max_capacity(bytes);
@@ -61,7 +61,7 @@ impl Options {
     pub fn attach(&self) -> Attach {
         let mut options = Ring::attach();
         if let Some(limit) = self.spin {
-            options = options.spin(limit);
+            options = options.spin_limit(limit);
         }
         if let Some(bytes) = self.max_capacity {
             options = options.max_capacity(bytes);

@@ -42,7 +42,7 @@ fn is_hidden_end_of_consumer(error: &SendError) -> bool {
 
 /// A producer that has ended its role and has removed that from its control page.
 fn hiding_producer() -> (MaliciousProducer, Consumer) {
-    let (malicious, consumer) = malicious_producer_with(&small().spin(Duration::ZERO));
+    let (malicious, consumer) = malicious_producer_with(&small().spin_limit(Duration::ZERO));
     malicious.carrier.detach().expect("not detached");
     let closed = malicious.memory.word(CLOSED);
     assert_eq!(closed.swap(0, Ordering::Release), 1);
@@ -51,7 +51,7 @@ fn hiding_producer() -> (MaliciousProducer, Consumer) {
 
 /// As hiding_producer(), a consumer of a ring that is full up to the returned position.
 fn hiding_consumer() -> (MaliciousConsumer, Producer, u64) {
-    let (malicious, mut producer) = malicious_consumer_with(&small().spin(Duration::ZERO));
+    let (malicious, mut producer) = malicious_consumer_with(&small().spin_limit(Duration::ZERO));
     while producer.try_send(&[0; 500]).is_ok() {}
     let published = producer.pending().expect("failed");
     malicious.carrier.detach().expect("not detached");
@@ -179,7 +179,8 @@ fn a_hidden_end_is_a_violation_in_a_runtime() {
 #[test]
 fn an_end_that_is_hidden_during_a_sleep_is_an_end_or_a_violation() {
     for _ in 0..20 {
-        let (malicious, mut consumer) = malicious_producer_with(&small().spin(Duration::ZERO));
+        let (malicious, mut consumer) =
+            malicious_producer_with(&small().spin_limit(Duration::ZERO));
         let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [], LONG));
         thread::sleep(SHORT / 10);
         malicious.carrier.detach().expect("not detached");
@@ -197,7 +198,7 @@ fn a_destruction_cannot_be_hidden() {
     for spin in SPINS {
         let name = unused_name();
         let malicious = MaliciousProducer::open(&name, CAPACITY);
-        let options = small().spin(spin);
+        let options = small().spin_limit(spin);
         let consumer = options.named(&name).consumer();
         let mut consumer = consumer.expect("not opened");
         let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [], LONG));
@@ -285,7 +286,8 @@ fn a_stored_end_of_the_module_is_an_end_until_it_is_removed() {
 fn a_wake_up_that_is_taken_back_is_a_timeout_or_a_violation() {
     let began = Instant::now();
     while began.elapsed() < RACE {
-        let (malicious, mut consumer) = malicious_producer_with(&small().spin(Duration::ZERO));
+        let (malicious, mut consumer) =
+            malicious_producer_with(&small().spin_limit(Duration::ZERO));
         let wake_seq = malicious.memory.word(WAKE_SEQ);
         let attack = |_| {
             wake_seq.store(1, Ordering::Release);
@@ -317,7 +319,7 @@ fn wake_ack_and_features_of_the_peer_have_no_effect() {
         }
     }
     for spin in SPINS {
-        let (malicious, mut consumer) = malicious_producer_with(&small().spin(spin));
+        let (malicious, mut consumer) = malicious_producer_with(&small().spin_limit(spin));
         run_against(attack(&malicious.memory), || {
             let mut next = 0;
             for number in 0..RECORDS {
@@ -329,7 +331,7 @@ fn wake_ack_and_features_of_the_peer_have_no_effect() {
             }
         });
 
-        let (malicious, mut producer) = malicious_consumer_with(&small().spin(spin));
+        let (malicious, mut producer) = malicious_consumer_with(&small().spin_limit(spin));
         let producer_memory = malicious.map_producer(CAPACITY);
         run_against(attack(&malicious.memory), || {
             for number in 0..RECORDS {
@@ -369,7 +371,7 @@ fn each_request_for_a_wake_up_is_answered_once() {
 #[test]
 fn endless_wake_ups_do_not_extend_a_timeout() {
     for spin in SPINS {
-        let (malicious, mut consumer) = malicious_producer_with(&small().spin(spin));
+        let (malicious, mut consumer) = malicious_producer_with(&small().spin_limit(spin));
         let wake_seq = malicious.memory.word(WAKE_SEQ);
         let attack = |round| {
             wake_seq.store(round, Ordering::Release);

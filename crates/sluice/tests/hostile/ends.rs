@@ -90,7 +90,7 @@ fn writes_after_closing_affect_only_that_ring() {
 #[test]
 fn a_blocked_consumer_learns_of_peer_death_without_a_wake_up() {
     // The malicious producer neither changes its wake_seq nor wakes.
-    let (malicious, mut consumer) = malicious_producer_with(&small().spin(Duration::ZERO));
+    let (malicious, mut consumer) = malicious_producer_with(&small().spin_limit(Duration::ZERO));
     let (started_sender, started) = mpsc::channel();
     let blocked = thread::spawn(move || {
         started_sender.send(()).expect("no receiver");

@@ -13,7 +13,7 @@ use super::python_peer::{LONG, PythonPeer, content};
 const FEW: usize = 3;
 
 fn spin_options() -> [Options; 2] {
-    [small().spin(Duration::ZERO), small()]
+    [small().spin_limit(Duration::ZERO), small()]
 }
 
 /// Sends until an error.

@@ -9,11 +9,11 @@ use super::carrier::{Options, RECORDS, SLEEPING_WAITS, WAITS, small};
 use super::python_peer::{LONG, PythonPeer, content};
 
 fn sleeping() -> Options {
-    small().spin(Duration::ZERO)
+    small().spin_limit(Duration::ZERO)
 }
 
 fn spinning() -> Options {
-    small().spin(Duration::MAX)
+    small().spin_limit(Duration::MAX)
 }
 
 fn receive(consumer: &mut Consumer, records: usize) {

@@ -13,7 +13,7 @@ use super::support::{LONG, SHORT, ring, small};
 #[test]
 fn an_abort_looks_like_a_death() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (mut producer, mut consumer) = ring(&small().spin(spin));
+        let (mut producer, mut consumer) = ring(&small().spin_limit(spin));
         producer.send(b"before").expect("not sent");
         producer.abort();
         let mut room = [0; 8];
@@ -24,7 +24,7 @@ fn an_abort_looks_like_a_death() {
         let died = consumer.recv_into_timeout(&mut room, LONG);
         assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
 
-        let (mut producer, consumer) = ring(&small().spin(spin));
+        let (mut producer, consumer) = ring(&small().spin_limit(spin));
         producer.send(b"never taken").expect("not sent");
         consumer.abort();
         let died = producer.flush_timeout(LONG);

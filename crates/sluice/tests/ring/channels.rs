@@ -22,7 +22,7 @@ fn unused() -> sluice::Options<Ring> {
 
 /// A ring of its own name, with these spin limits.
 fn named_ring(spin: Duration) -> (sluice::Options<Ring>, Producer, Consumer) {
-    let ring = unused().spin(spin);
+    let ring = unused().spin_limit(spin);
     let producer = ring.clone().create(true).producer();
     let consumer = ring.consumer();
     (
@@ -59,7 +59,7 @@ fn either_side_may_come_first_and_sleep() {
         (Role::Producer, Role::Consumer),
         (Role::Consumer, Role::Producer),
     ] {
-        let ring = unused().create(true).spin(Duration::ZERO);
+        let ring = unused().create(true).spin_limit(Duration::ZERO);
         let transfer = |role| match role {
             Role::Producer => {
                 let mut producer = ring.producer().expect("no ring");

@@ -36,7 +36,7 @@ fn what_was_sent_before_the_end_is_received_before_the_end() {
 #[test]
 fn the_end_wakes_a_waiting_receiver() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (producer, mut consumer) = ring(&small().spin(spin));
+        let (producer, mut consumer) = ring(&small().spin_limit(spin));
         let receiver = thread::spawn(move || consumer.recv_into_timeout(&mut [0; 8], LONG));
         thread::sleep(SHORT);
         drop(producer);
@@ -59,7 +59,7 @@ fn without_a_receiver_sending_fails() {
 #[test]
 fn a_waiting_sender_learns_that_the_receiver_is_gone() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (mut producer, consumer) = ring(&small().spin(spin));
+        let (mut producer, consumer) = ring(&small().spin_limit(spin));
         while producer.try_send(&[0; 500]).is_ok() {}
         let sender = thread::spawn(move || producer.send_timeout(&[0; 500], LONG));
         thread::sleep(SHORT);
@@ -72,7 +72,7 @@ fn a_waiting_sender_learns_that_the_receiver_is_gone() {
 #[test]
 fn a_flush_waits_until_all_is_released() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (mut producer, mut consumer) = ring(&small().spin(spin));
+        let (mut producer, mut consumer) = ring(&small().spin_limit(spin));
         producer.flush().expect("nothing to wait for");
         producer.send(b"one").expect("not sent");
         producer.send(b"two").expect("not sent");
@@ -134,7 +134,7 @@ fn a_receiver_learns_at_once_that_the_sender_was_killed() {
     for spin in [Duration::ZERO, Duration::MAX] {
         let (there, here) = carrier::ends();
         let mut child = idle_peer("producer", there);
-        let mut consumer = carrier::consumer(&small().spin(spin), here).expect("no ring");
+        let mut consumer = carrier::consumer(&small().spin_limit(spin), here).expect("no ring");
         let mut room = [0; 100];
         let got = consumer.recv_into_timeout(&mut room, LONG);
         assert_eq!(got.expect("not received"), Some(6));
@@ -158,7 +158,7 @@ fn a_sender_learns_at_once_that_the_receiver_was_killed() {
     for spin in [Duration::ZERO, Duration::MAX] {
         let (here, there) = carrier::ends();
         let mut child = idle_peer("consumer", there);
-        let mut producer = carrier::producer(&small().spin(spin), here).expect("no ring");
+        let mut producer = carrier::producer(&small().spin_limit(spin), here).expect("no ring");
         producer.send(b"before").expect("not sent");
         // On a device ring only this shows that the consumer has come.
         producer.flush_timeout(LONG).expect("not received");

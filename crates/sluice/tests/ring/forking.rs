@@ -36,8 +36,34 @@ fn a_drop_in_a_child_does_not_affect_the_parent() {
 }
 
 #[test]
+fn what_a_child_inherits_is_neither_sent_nor_released_by_it() {
+    let (mut producer, mut consumer) = ring(&small());
+    producer.send(b"first").expect("not sent");
+    let record = consumer.recv().expect("not received").expect("the end");
+    let mut room = producer.reserve(6).expect("no room");
+    room.copy_from_slice(b"second");
+    let (record_copy, room_copy) = (&raw const record, &raw const room);
+    in_child(|| {
+        // SAFETY: the child exits before they could be dropped again.
+        unsafe {
+            drop(record_copy.read());
+            room_copy.read().commit();
+        }
+        true
+    });
+    record.keep();
+    drop(room);
+    in_child(|| matches!(producer.try_send(b"child's"), Err(SendError::Forked)));
+    in_child(|| matches!(consumer.try_recv(), Err(RecvError::Forked)));
+    let mut into = [0; 8];
+    assert_eq!(consumer.try_recv_into(&mut into).expect("gone"), Some(5));
+    let empty = consumer.try_recv_into(&mut into);
+    assert!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
+}
+
+#[test]
 fn a_child_cannot_wait_in_the_ring_of_its_parent() {
-    let (mut producer, mut consumer) = ring(&small().spin(Duration::ZERO));
+    let (mut producer, mut consumer) = ring(&small().spin_limit(Duration::ZERO));
     in_child(|| matches!(consumer.recv_into(&mut []), Err(RecvError::Forked)));
     producer.send(b"parent's").expect("not sent");
     assert_eq!(

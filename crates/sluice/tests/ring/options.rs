@@ -11,8 +11,10 @@ use super::support::{ring, small};
 
 #[test]
 fn each_side_has_its_own_options() {
-    let spins = Options::new().capacity(8192).spin(Duration::from_millis(1));
-    let sleeps = Options::new().capacity(1 << 20).spin(Duration::ZERO);
+    let spins = Options::new()
+        .capacity(8192)
+        .spin_limit(Duration::from_millis(1));
+    let sleeps = Options::new().capacity(1 << 20).spin_limit(Duration::ZERO);
     let (producer, consumer) = set_up(&spins, &sleeps);
     assert_eq!(producer.expect("no ring").capacity(), 8192);
     assert_eq!(

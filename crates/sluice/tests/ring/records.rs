@@ -49,7 +49,7 @@ fn records_stay_in_order_around_the_ring() {
 fn a_stream_arrives_in_order_whether_its_sides_spin_or_sleep() {
     const RECORDS: usize = 20_000;
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (mut producer, mut consumer) = ring(&small().spin(spin));
+        let (mut producer, mut consumer) = ring(&small().spin_limit(spin));
         let sender = thread::spawn(move || {
             (0..RECORDS).try_for_each(|number| producer.send(&pattern(number, number % 200)))
         });

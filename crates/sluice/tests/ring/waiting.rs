@@ -13,8 +13,8 @@ use super::support::{LONG, SHORT, pattern, ring, small};
 /// Never spins, always spins, and the default.
 fn spin_options() -> [Options; 3] {
     [
-        small().spin(Duration::ZERO),
-        small().spin(Duration::MAX),
+        small().spin_limit(Duration::ZERO),
+        small().spin_limit(Duration::MAX),
         small(),
     ]
 }

@@ -14,7 +14,7 @@ use crate::kind::Kind;
 use crate::options::{ChannelKind, Creatable, Options, sealed};
 use crate::ring::consumer::Consumer;
 use crate::ring::error::SetupError;
-use crate::ring::options::SideOptions;
+use crate::ring::options::{SideOptions, side_options};
 use crate::ring::producer::Producer;
 use crate::ring::role::Role;
 use crate::shared::region::page_size;
@@ -67,26 +67,11 @@ impl Creatable for Ring {
     }
 }
 
+side_options!(Options<Ring>, own.side);
+side_options!(Attach, side);
+
 /// Both sides open the ring independently, and neither waits for the other.
 impl Options<Ring> {
-    /// As [`ring::SocketOptions::spin`](crate::ring::SocketOptions::spin).
-    pub fn spin(mut self, limit: Duration) -> Self {
-        self.own.side.spin = limit;
-        self
-    }
-
-    /// Fails if the ring is larger than this; unlimited by default.
-    pub fn max_capacity(mut self, bytes: u64) -> Self {
-        self.own.side.max_capacity = bytes;
-        self
-    }
-
-    /// Locks the memory with mlock(2), so that it is not swapped out.
-    pub fn mlock(mut self, lock: bool) -> Self {
-        self.own.side.mlock = lock;
-        self
-    }
-
     /// Binds the memory of both sides to a NUMA node. The open that creates the ring decides.
     pub fn numa_node(mut self, node: u32) -> Self {
         self.own.numa_node = Some(node);
@@ -166,24 +151,6 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// As [`ring::SocketOptions::spin`](crate::ring::SocketOptions::spin).
-    pub fn spin(mut self, limit: Duration) -> Self {
-        self.side.spin = limit;
-        self
-    }
-
-    /// Fails if the ring is larger than this; unlimited by default.
-    pub fn max_capacity(mut self, bytes: u64) -> Self {
-        self.side.max_capacity = bytes;
-        self
-    }
-
-    /// Locks the memory with mlock(2), so that it is not swapped out.
-    pub fn mlock(mut self, lock: bool) -> Self {
-        self.side.mlock = lock;
-        self
-    }
-
     /// Sets up the sending side.
     pub fn producer(&self, endpoint: OwnedFd) -> Setup<Producer> {
         self.side.producer(endpoint)
@@ -213,7 +180,7 @@ mod tests {
     fn the_chain_sets_what_the_side_and_the_kernel_get() {
         let second = Duration::from_secs(1);
         let options = Ring::named("prices")
-            .spin(second)
+            .spin_limit(second)
             .max_capacity(5)
             .mlock(true)
             .numa_node(3);
@@ -226,7 +193,11 @@ mod tests {
         let default = Ring::named("prices");
         assert_eq!(default.capacity, ring::DEFAULT_CAPACITY);
         assert_eq!(default.own.params().unwrap().node, ring::NODE_ANY);
-        let side = Ring::attach().spin(second).max_capacity(5).mlock(true).side;
+        let side = Ring::attach()
+            .spin_limit(second)
+            .max_capacity(5)
+            .mlock(true)
+            .side;
         assert_eq!(
             (side.spin, side.max_capacity, side.mlock),
             (second, 5, true)

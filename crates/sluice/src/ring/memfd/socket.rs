@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +21,7 @@ use rustix::net::{
 use super::hang_up::has_hung_up;
 use crate::ring::carrier::Drained;
 use crate::ring::error::SetupError;
+use crate::shared::owner::Owner;
 use crate::system_error::SystemError;
 
 /// The limit of pending connections, equal to that of the kernel before 5.4.
@@ -33,7 +33,7 @@ pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     /// The process that listens. A drop in its children has no effect.
-    owner: u32,
+    owner: Owner,
 }
 
 impl Listener {
@@ -52,7 +52,7 @@ impl Listener {
         Ok(Self {
             socket: bound.map_err(failed)?,
             path: path.to_owned(),
-            owner: process::id(),
+            owner: Owner::current(),
         })
     }
 
@@ -80,7 +80,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if process::id() == self.owner {
+        if self.owner.is_current() {
             // Another process may have removed it.
             let _ = fs::remove_file(&self.path);
         }
