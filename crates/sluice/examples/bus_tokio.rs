@@ -1,35 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints the messages of a bus in a tokio runtime, and answers each: `cargo run -p sluice --example bus_tokio -- NAME`.
-//! Send with `sluice bus pub NAME`.
-
-use std::env;
-use std::io;
+//! A message to a copying and a mapped subscriber, which answer it, in a tokio runtime: `cargo run -p sluice --example bus_tokio`.
 
 use sluice::Bus;
-use sluice::bus::{AsyncSender, AsyncSubscriber, SendError};
+use sluice::bus::{AsyncMappedSubscriber, AsyncSender, AsyncSubscriber, Options, Policy};
+
+pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn bus() -> Options {
+    let bus = Bus::named("example").create(true);
+    bus.policies([Policy::Block]).mappable(true)
+}
+
+/// Sends the length of the next message to all: a mappable bus has no messages for one subscriber.
+async fn answer(mut subscriber: AsyncSubscriber) -> Result {
+    let message = subscriber.recv().await?;
+    let answer = format!("{} bytes from {}", message.len, message.sender);
+    AsyncSender::new(bus().sender()?)?
+        .send(answer.as_bytes())
+        .await?;
+    Ok(())
+}
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> io::Result<()> {
-    let name = env::args().nth(1).unwrap_or_else(|| "example".to_owned());
-    let (sender, subscriber) = Bus::named(&name).create(true).endpoint()?;
-    let (own, sender) = (sender.id(), AsyncSender::new(sender)?);
-    let mut subscriber = AsyncSubscriber::new(subscriber)?;
-    println!("subscriber {own} of '{name}'");
-    loop {
-        let message = subscriber.recv().await?;
-        let text = String::from_utf8_lossy(message.bytes());
-        println!("{} of {}: {text}", message.sequence, message.sender);
-        if message.lost > 0 {
-            println!("{} messages were lost before it", message.lost);
-        }
-        // Neither its own messages nor replies are answered.
-        if message.sender == own || message.target.is_some() {
-            continue;
-        }
-        match sender.send_to(message.sender, b"received").await {
-            // The sender does not subscribe, or has ended.
-            Err(SendError::UnknownSubscriber { .. }) => {}
-            other => other?,
-        }
-    }
+pub async fn main() -> Result {
+    let answering = AsyncSubscriber::new(bus().subscriber()?)?;
+    let mut mapped = AsyncMappedSubscriber::new(bus().mapped_subscriber()?)?;
+    let sender = AsyncSender::new(bus().sender()?)?;
+    let id = sender.get_ref().id();
+    let answering = tokio::spawn(answer(answering));
+    sender.send(b"hello").await?;
+    // In place. Senders wait for what a mapped subscriber has not released.
+    let hello = mapped.recv().await?.bytes().to_vec();
+    let answer = mapped.recv().await?.bytes().to_vec();
+    answering.await??;
+    println!(
+        "{}: {}",
+        String::from_utf8(hello)?,
+        String::from_utf8(answer.clone())?
+    );
+    assert_eq!(answer, format!("5 bytes from {id}").as_bytes());
+    Ok(())
 }

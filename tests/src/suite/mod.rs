@@ -41,6 +41,7 @@ mod ctl_struct_size;
 mod device;
 mod endpoint_flags;
 mod epollexclusive;
+mod examples;
 mod fail_nth;
 mod fail_nth_durable;
 mod fail_nth_map;
@@ -115,6 +116,7 @@ pub const TOPICS: &[Topic] = &[
     bad_buffers::TOPIC,
     wake_one::TOPIC,
     epollexclusive::TOPIC,
+    examples::TOPIC,
     atomicity::TOPIC,
     page_faults::TOPIC,
     splice::TOPIC,
