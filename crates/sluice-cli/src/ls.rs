@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use sluice::{ChannelInfo, Kind, Name, Scope};
+use sluice::{ChannelInfo, Kind, Scope};
 
 use crate::args::ScopeArgs;
 use crate::channel_row::ChannelRow;
@@ -12,6 +12,7 @@ use crate::table::{Columns, Row, table};
 use crate::{cgroup, output};
 
 #[derive(Args)]
+#[group(id = "list_options")]
 pub struct Arguments {
     #[command(flatten)]
     scope: ScopeArgs,
@@ -24,14 +25,6 @@ pub struct Arguments {
     format: Format,
 }
 
-/// A channel in the list of all cgroups.
-#[derive(Serialize)]
-struct Found {
-    scope: String,
-    #[serde(flatten)]
-    channel: ChannelRow,
-}
-
 #[derive(Args)]
 pub struct Format {
     /// Print user and group IDs instead of names
@@ -42,44 +35,122 @@ pub struct Format {
 
     /// Print a JSON array instead of a table
     #[arg(long)]
-    json: bool,
+    pub json: bool,
+}
+
+/// What is listed of one scope: a row of the table, and the object for JSON.
+struct Listed<T, O> {
+    row: Row<T>,
+    object: O,
+}
+
+/// An object in the list of all cgroups.
+#[derive(Serialize)]
+struct Found<O> {
+    scope: String,
+    #[serde(flatten)]
+    object: O,
+}
+
+impl Arguments {
+    pub fn scope(&self) -> sluice::Result<Scope> {
+        self.scope.scope()
+    }
+
+    pub fn json(&self) -> bool {
+        self.format.json
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     run_filtered(arguments, |_| true)
 }
 
-/// Lists the channels of the scope that match `filter`.
+/// Lists the channels that match `filter`.
 pub fn run_filtered(arguments: &Arguments, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+    print_lists(arguments, |scope| channels(scope, &filter))
+}
+
+/// Lists the channels of this kind, of which `query` returns what is shown. It may fail because the channel was removed meanwhile.
+pub fn run_kind<T: Columns, O: Serialize>(
+    arguments: &Arguments,
+    kind: Kind,
+    query: impl Fn(&Scope, ChannelInfo) -> sluice::Result<(Row<T>, O)>,
+) -> Result<()> {
+    print_lists(arguments, |scope| {
+        list(scope, |channel| {
+            if channel.kind != kind {
+                return Ok(None);
+            }
+            match query(scope, channel) {
+                Err(sluice::Error::NotFound { .. }) => Ok(None),
+                queried => queried.map(Some),
+            }
+        })
+    })
+}
+
+/// Prints the channels of the root scope that match `filter`.
+pub fn print_root(format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+    print(channels(&Scope::root(), &filter)?, format)
+}
+
+fn channels(
+    scope: &Scope,
+    filter: &impl Fn(&ChannelInfo) -> bool,
+) -> sluice::Result<Vec<Listed<ChannelInfo, ChannelRow>>> {
+    let show = |channel: &ChannelInfo| (ChannelRow::from(channel), ChannelRow::from(channel));
+    list(
+        scope,
+        |channel| Ok(filter(&channel).then(|| show(&channel))),
+    )
+}
+
+fn list<T, O>(
+    scope: &Scope,
+    show: impl Fn(ChannelInfo) -> sluice::Result<Option<(Row<T>, O)>>,
+) -> sluice::Result<Vec<Listed<T, O>>> {
+    let mut all = Vec::new();
+    for channel in sluice::list(scope)? {
+        let shown = show(channel?)?;
+        all.extend(shown.map(|(row, object)| Listed { row, object }));
+    }
+    Ok(all)
+}
+
+/// Of one scope, or of all cgroups.
+fn print_lists<T: Columns, O: Serialize>(
+    arguments: &Arguments,
+    list: impl Fn(&Scope) -> sluice::Result<Vec<Listed<T, O>>>,
+) -> Result<()> {
     match arguments.all {
-        true => print_all(&arguments.format, filter),
-        false => print(&arguments.scope.scope()?, &arguments.format, filter),
+        true => print_all(&arguments.format, list),
+        false => print(list(&arguments.scope()?)?, &arguments.format),
     }
 }
 
 /// A cgroup that is removed meanwhile is not listed.
-fn print_all(format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+fn print_all<T: Columns, O: Serialize>(
+    format: &Format,
+    list: impl Fn(&Scope) -> sluice::Result<Vec<Listed<T, O>>>,
+) -> Result<()> {
     let (mut text, mut objects) = (String::new(), Vec::new());
     let directories = cgroup::directories()?;
-    for scope in &directories {
-        let listed = Scope::at(scope).and_then(|scope| rows(&scope, &filter));
-        let channels = match listed {
-            Err(_) if !scope.exists() => continue,
+    for path in &directories {
+        let listed = match Scope::at(path).and_then(|scope| list(&scope)) {
+            Err(_) if !path.exists() => continue,
             listed => listed?,
         };
-        let directory = output::shown(scope.as_os_str().as_bytes());
-        match format.json {
-            true => objects.extend(channels.into_iter().map(|channel| Found {
-                scope: directory.clone(),
-                channel,
-            })),
-            false if channels.is_empty() => {}
-            false => {
-                let separator = if text.is_empty() { "" } else { "\n" };
-                let table = table(&channels, format.numeric);
-                text += &format!("{separator}{directory}:\n{table}");
-            }
+        let scope = output::shown(path.as_os_str().as_bytes());
+        if !listed.is_empty() && !format.json {
+            let separator = if text.is_empty() { "" } else { "\n" };
+            let rows = listed.iter().map(|one| &one.row);
+            text += &format!("{separator}{scope}:\n{}", table(rows, format.numeric));
         }
+        objects.extend(listed.into_iter().map(|one| Found {
+            scope: scope.clone(),
+            object: one.object,
+        }));
     }
     match format.json {
         true => output::print_json(&objects),
@@ -87,51 +158,9 @@ fn print_all(format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<(
     }
 }
 
-/// Prints the channels of this scope that match `filter`.
-pub fn print(scope: &Scope, format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
-    let channels = rows(scope, filter)?;
+fn print<T: Columns, O: Serialize>(listed: Vec<Listed<T, O>>, format: &Format) -> Result<()> {
     match format.json {
-        true => output::print_json(&channels),
-        false => output::print(&table(&channels, format.numeric)),
-    }
-}
-
-fn rows(scope: &Scope, filter: impl Fn(&ChannelInfo) -> bool) -> sluice::Result<Vec<ChannelRow>> {
-    let mut channels = Vec::new();
-    for channel in sluice::list(scope)? {
-        let channel = channel?;
-        if filter(&channel) {
-            channels.push(ChannelRow::from(&channel));
-        }
-    }
-    Ok(channels)
-}
-
-/// Prints the channels of this kind, of which `query` returns the row and the object for JSON.
-pub fn print_kind<T: Columns, O: Serialize>(
-    scope: &Scope,
-    kind: Kind,
-    json: bool,
-    query: impl Fn(Name) -> sluice::Result<(Row<T>, O)>,
-) -> Result<()> {
-    let (mut rows, mut objects) = (Vec::new(), Vec::new());
-    for listed in sluice::list(scope)? {
-        let listed = listed?;
-        if listed.kind != kind {
-            continue;
-        }
-        match query(listed.name) {
-            // Removed since.
-            Err(sluice::Error::NotFound { .. }) => {}
-            queried => {
-                let (row, object) = queried?;
-                rows.push(row);
-                objects.push(object);
-            }
-        }
-    }
-    match json {
-        true => output::print_json(&objects),
-        false => output::print(&table(&rows, true)),
+        true => output::print_json(&listed.iter().map(|one| &one.object).collect::<Vec<_>>()),
+        false => output::print(&table(listed.iter().map(|one| &one.row), format.numeric)),
     }
 }

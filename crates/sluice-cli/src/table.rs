@@ -75,10 +75,10 @@ impl<T: Columns> Serialize for Row<T> {
 }
 
 /// Formats a table with a heading line. `numeric` prints users and groups as numbers.
-pub fn table<T: Columns>(rows: &[Row<T>], numeric: bool) -> String {
+pub fn table<'a, T: Columns>(rows: impl IntoIterator<Item = &'a Row<T>>, numeric: bool) -> String {
     let mut owners = OwnerNames::new(numeric);
     let headings = T::COLUMNS.iter().map(|column| column.heading.to_owned());
-    let rows = rows.iter().map(|row| cells(row, &mut owners));
+    let rows = rows.into_iter().map(|row| cells(row, &mut owners));
     let mut padded = comfy_table::Table::new();
     padded.load_preset(NOTHING);
     let mut last_cells = Vec::new();

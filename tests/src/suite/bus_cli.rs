@@ -55,8 +55,14 @@ fn a_bus_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     let shown = sluice(context, "bus info frames")?;
     expect_table(&shown, &[headings, row, "", state, values])?;
     let listed = sluice(context, "bus ls")?;
-    let columns = "DELIVERY SUBSCRIBERS SENDERS SENT LAG LOST EVICTED NAME";
-    expect_table(&listed, &[columns, "broadcast 0 0 0 0 0 0 frames"])?;
+    let columns = "USER DELIVERY SUBSCRIBERS SENDERS SENT LAG LOST EVICTED NAME";
+    expect_table(&listed, &[columns, "root broadcast 0 0 0 0 0 0 frames"])?;
+    let all = json("bus ls --all --json")?;
+    let own = context.cgroup()?.path();
+    let found = all.as_array().into_iter().flatten();
+    let found = found.filter(|bus| bus["scope"] == json!(own));
+    let found: Vec<_> = found.map(|bus| (&bus["name"], &bus["lag"])).collect();
+    expect("of all cgroups", found, vec![(&json!("frames"), &json!(0))])?;
     let removed = sluice(context, "bus rm frames")?.stdout()?;
     expect("output of rm", removed, String::new())?;
     expect("the channels", json("ls --json")?, json!([]))

@@ -76,12 +76,15 @@ fn a_map_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     let rest = [&lines[2][..], &lines[3], &lines[4]];
     expect("the second table", rest, ["", state, "0 100 0 0 0 64 0"])?;
     let listed = sluice(context, "map ls")?.stdout()?;
-    ensure!(listed.starts_with("ENTRIES  BYTES"), "{listed}");
+    ensure!(listed.starts_with("USER  ENTRIES  BYTES"), "{listed}");
+    let all = sluice(context, "map ls --all")?.stdout()?;
+    let heading = format!("{}:\nUSER  ENTRIES", context.cgroup()?.path().display());
+    ensure!(all.contains(&heading), "no '{heading}' in {all}");
     let removed = sluice(context, "map rm entries")?.stdout()?;
     expect("output of rm", removed, String::new())?;
     expect_table(
         &sluice(context, "map ls")?,
-        &["ENTRIES BYTES CAPACITY SEQUENCE WATCHERS DURABLE NAME"],
+        &["USER ENTRIES BYTES CAPACITY SEQUENCE WATCHERS DURABLE NAME"],
     )
 }
 

@@ -3,9 +3,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use sluice::bus::{BusInfo, Options, SubscriberInfo};
-use sluice::{Bus, Kind, Name};
+use sluice::{Bus, ChannelInfo, Kind};
 
-use crate::args::{InfoArgs, ScopeArgs};
+use crate::args::InfoArgs;
 use crate::channel_row::ChannelRow;
 use crate::table::{Column, Columns, Row, Value, table};
 use crate::{ls, output};
@@ -20,16 +20,6 @@ pub struct Arguments {
     /// Of a unicast bus, only monitors are listed.
     #[arg(long)]
     subscribers: bool,
-}
-
-#[derive(Args)]
-pub struct ListArguments {
-    #[command(flatten)]
-    scope: ScopeArgs,
-
-    /// Print a JSON array instead of a table
-    #[arg(long)]
-    json: bool,
 }
 
 /// sluice-bus(1) describes them, for the table and for JSON, and `tests/src/suite/bus_cli.rs` compares them.
@@ -78,12 +68,13 @@ impl Columns for SubscriberInfo {
 
 /// A line of `bus ls`.
 struct ListedBus {
-    name: Name,
+    channel: ChannelInfo,
     info: BusInfo,
 }
 
 impl Columns for ListedBus {
     const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("USER", "uid", |bus| Value::User(bus.channel.uid)),
         Column::new("DELIVERY", "delivery", |bus| {
             Value::Text(bus.info.mode.to_string())
         }),
@@ -97,7 +88,9 @@ impl Columns for ListedBus {
         Column::new("LAG", "lag", |bus| Value::Number(bus.info.lag)),
         Column::new("LOST", "lost", |bus| Value::Number(bus.info.lost)),
         Column::new("EVICTED", "evicted", |bus| Value::Number(bus.info.evicted)),
-        Column::new("NAME", "name", |bus| Value::Text(bus.name.to_string())),
+        Column::new("NAME", "name", |bus| {
+            Value::Text(bus.channel.name.to_string())
+        }),
     ];
 }
 
@@ -150,11 +143,10 @@ fn subscribers(bus: &Options) -> Result<Vec<Row<SubscriberInfo>>> {
     Ok(sender.subscribers()?.iter().map(Row::from).collect())
 }
 
-pub fn list(arguments: &ListArguments) -> Result<()> {
-    let scope = arguments.scope.scope()?;
-    ls::print_kind(&scope, Kind::Bus, arguments.json, |name| {
-        let bus = Bus::named(name).scope(scope.clone());
+pub fn list(arguments: &ls::Arguments) -> Result<()> {
+    ls::run_kind(arguments, Kind::Bus, |scope, channel| {
+        let bus = Bus::named(channel.name).scope(scope.clone());
         let (info, object) = (bus.info()?, BusObject::query(&bus)?);
-        Ok((Row::from(&ListedBus { name, info }), object))
+        Ok((Row::from(&ListedBus { channel, info }), object))
     })
 }

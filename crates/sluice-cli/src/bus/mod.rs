@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use sluice::Kind;
 
-use crate::rm;
+use crate::{ls, rm};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -21,7 +21,7 @@ pub enum Verb {
     Create(create::Arguments),
     /// List the buses of a scope
     #[command(alias = "list")]
-    Ls(info::ListArguments),
+    Ls(ls::Arguments),
     /// Remove the name of a bus; processes that have it open can continue, except with --destroy
     #[command(aliases = ["remove", "delete"])]
     Rm(rm::Arguments),

@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use sluice::map::{DurableInfo, MapInfo, Options};
-use sluice::{Kind, Map, Name, Scope, StoreError};
+use sluice::{ChannelInfo, Kind, Map, StoreError};
 
 use crate::args::InfoArgs;
 use crate::channel_row::ChannelRow;
@@ -69,12 +69,13 @@ fn error_name(error: StoreError) -> String {
 
 /// A line of `map ls`.
 struct ListedMap {
-    name: Name,
+    channel: ChannelInfo,
     info: MapInfo,
 }
 
 impl Columns for ListedMap {
     const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("USER", "uid", |map| Value::User(map.channel.uid)),
         Column::new("ENTRIES", "entries", |map| Value::Number(map.info.entries)),
         Column::new("BYTES", "bytes", |map| Value::Number(map.info.bytes)),
         Column::new("CAPACITY", "capacity", |map| {
@@ -89,7 +90,9 @@ impl Columns for ListedMap {
         Column::new("DURABLE", "durable", |map| {
             Value::Text(map.info.durable.as_ref().map_or("no", sync).to_owned())
         }),
-        Column::new("NAME", "name", |map| Value::Text(map.name.to_string())),
+        Column::new("NAME", "name", |map| {
+            Value::Text(map.channel.name.to_string())
+        }),
     ];
 }
 
@@ -131,12 +134,11 @@ pub fn run(arguments: &InfoArgs) -> Result<()> {
     }
 }
 
-/// Lists the maps of this scope.
-pub fn list(scope: &Scope, json: bool) -> Result<()> {
-    ls::print_kind(scope, Kind::Map, json, |name| {
-        let map = Map::named(name).scope(scope.clone());
+pub fn list(arguments: &ls::Arguments) -> Result<()> {
+    ls::run_kind(arguments, Kind::Map, |scope, channel| {
+        let map = Map::named(channel.name).scope(scope.clone());
         let (info, object) = (map.info()?, MapObject::query(&map)?);
-        Ok((Row::from(&ListedMap { name, info }), object))
+        Ok((Row::from(&ListedMap { channel, info }), object))
     })
 }
 

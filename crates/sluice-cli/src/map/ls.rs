@@ -11,19 +11,20 @@ use sluice::{Map, Name, escape};
 use super::args::PrefixArgs;
 use super::info;
 use super::object::EntryObject;
-use crate::args::{self, ScopeArgs};
-use crate::output;
+use crate::args;
 use crate::table::{Column, Columns, Row, Value, table};
+use crate::{ls, output};
 
 #[derive(Args)]
 #[command(mut_arg("prefix", |prefix| prefix.requires("name")))]
+#[command(mut_arg("all", |all| all.conflicts_with("name")))]
 pub struct Arguments {
     /// The map whose keys to list [default: list the maps of the scope]
     #[arg(value_parser = args::name())]
     name: Option<Name>,
 
     #[command(flatten)]
-    scope: ScopeArgs,
+    list: ls::Arguments,
 
     #[command(flatten)]
     keys: PrefixArgs,
@@ -31,10 +32,6 @@ pub struct Arguments {
     /// Print the values, too
     #[arg(long, requires = "name")]
     values: bool,
-
-    /// Print a JSON array instead of a table
-    #[arg(long)]
-    json: bool,
 }
 
 /// A line of the keys.
@@ -81,11 +78,12 @@ fn time_to_live(time: Option<Duration>) -> Value {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let scope = arguments.scope.scope()?;
     let Some(name) = &arguments.name else {
-        return info::list(&scope, arguments.json);
+        return info::list(&arguments.list);
     };
-    let map = Map::named(name).scope(scope).open_reader()?;
+    let map = Map::named(name)
+        .scope(arguments.list.scope()?)
+        .open_reader()?;
     match arguments.values {
         true => print_entries(&map, arguments),
         false => print_keys(&map, arguments),
@@ -96,7 +94,7 @@ fn print_keys(map: &Map, arguments: &Arguments) -> Result<()> {
     let mut all = map.keys().collect::<Result<Vec<_>, _>>()?;
     all.retain(|(key, _)| arguments.keys.matches(key));
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    if arguments.json {
+    if arguments.list.json() {
         let objects = all
             .iter()
             .map(|(key, info)| EntryObject::without_value(key, info));
@@ -112,7 +110,7 @@ fn print_entries(map: &Map, arguments: &Arguments) -> Result<()> {
     let mut all = map.entries().collect::<Result<Vec<_>, _>>()?;
     all.retain(|(key, _)| arguments.keys.matches(key));
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    if arguments.json {
+    if arguments.list.json() {
         let objects = all.iter().map(|(key, entry)| EntryObject::new(key, entry));
         return output::print_json(&objects.collect::<Vec<_>>());
     }
