@@ -6,9 +6,12 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
+use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The bits of the standard streams that were closed at the start. Before main, the standard library opens /dev/null in their place, which
 /// would take all output, and be an empty input.
@@ -98,9 +101,46 @@ pub fn explain_output(count: u64, what: &str, error: io::Error) -> Error {
     }
 }
 
+/// Waits until the source is readable, and returns false if the time is over before. Fails when the reader of the output has closed it, as
+/// `head` does, which the next write would only tell later.
+pub fn wait(source: impl AsFd, output: &File, time: Option<Duration>) -> io::Result<bool> {
+    let limit = match time {
+        Some(time) => PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX),
+        None => PollTimeout::NONE,
+    };
+    let mut fds = [
+        PollFd::new(source.as_fd(), PollFlags::POLLIN),
+        PollFd::new(output.as_fd(), PollFlags::empty()),
+    ];
+    let ready = match poll(&mut fds, limit) {
+        Err(Errno::EINTR) => return Ok(true),
+        other => other? > 0,
+    };
+    match fds[1].any() {
+        Some(true) => Err(ErrorKind::BrokenPipe.into()),
+        _ => Ok(ready),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    #[test]
+    fn a_wait_ends_by_data_by_time_and_by_the_end_of_the_reader() {
+        let (source, mut peer) = UnixStream::pair().unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        let output = File::from(std::os::fd::OwnedFd::from(writer));
+        let short = Some(Duration::from_millis(5));
+        assert!(!wait(&source, &output, short).unwrap());
+        io::Write::write_all(&mut peer, b"x").unwrap();
+        assert!(wait(&source, &output, None).unwrap());
+        drop(reader);
+        let closed = wait(&source, &output, None).unwrap_err();
+        assert_eq!(closed.kind(), ErrorKind::BrokenPipe);
+    }
 
     #[test]
     fn only_a_dash_is_a_standard_stream() {

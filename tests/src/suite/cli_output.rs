@@ -7,7 +7,8 @@ use anyhow::Result;
 use sluice::feed::{Simulation, Simulator};
 
 use crate::registry::{Context, topic};
-use crate::support::cli::{expect_output, sluice};
+use crate::support::check::expect;
+use crate::support::cli::{expect_output, script, sluice};
 
 topic!(
     "cli_output",
@@ -16,6 +17,7 @@ topic!(
         a_result_that_is_not_written_is_a_failure,
         a_receiver_that_cannot_write_fails,
         records_that_were_not_written_are_not_released,
+        a_receiver_ends_with_the_reader_of_its_output,
         a_value_is_not_read_from_a_closed_input,
     ],
 );
@@ -104,6 +106,26 @@ fn records_that_were_not_written_are_not_released(context: &Context) -> Result<(
         done"#
     );
     expect_output(context, &text, "1\n1 1 1\n1\n1 1 1\n")
+}
+
+/// Without another message or change, which would fail to be written.
+fn a_receiver_ends_with_the_reader_of_its_output(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice map create entries
+        sluice map set entries key value
+        sluice map watch entries --after 0 2> log | head -n 1 || echo ${PIPESTATUS[0]} $(grep -c closed log)
+        (sluice bus sub news --create 2> log || echo $? $(grep -c closed log) >&2) | head -n 1 &
+        await bus news readers 1
+        sluice bus pub news hello
+        wait $!"#;
+    let run = script(context, text)?;
+    let errors = run.stderr();
+    expect(
+        "the output",
+        run.stdout()?,
+        "1 created 0 key\n1 1\nhello\n".to_owned(),
+    )?;
+    expect("the status of the subscriber", errors, "1 1\n".to_owned())
 }
 
 fn a_value_is_not_read_from_a_closed_input(context: &Context) -> Result<()> {

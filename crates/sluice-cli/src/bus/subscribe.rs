@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,20 +120,25 @@ impl Received {
         mut output: &File,
     ) -> Result<()> {
         let limit = arguments.count.unwrap_or(u64::MAX);
-        let timeout = arguments.timeout.unwrap_or(Duration::MAX);
+        let timeout = arguments.timeout;
         while self.stats.messages() < limit {
-            let received = match (arguments.count, arguments.timeout) {
+            let waited = stream::wait(subscriber.as_fd(), output, timeout);
+            let ready = waited.map_err(|error| self.explain_output(error))?;
+            if let (false, Some(time)) = (ready, timeout) {
+                return Err(self.explain(RecvError::TimedOut(time)));
+            }
+            let received = match arguments.count {
                 // A batch could have more messages than requested, which others would miss.
-                (Some(_), None) => self.push(subscriber.recv()),
-                (Some(_), Some(_)) => self.push(subscriber.recv_timeout(timeout)),
-                (None, None) => self.push_all(subscriber.recv_batch()),
-                (None, Some(_)) => self.push_all(subscriber.recv_batch_timeout(timeout)),
+                Some(_) => self.push(subscriber.try_recv()),
+                None => self.push_all(subscriber.try_recv_batch()),
             };
-            received.map_err(|error| self.explain(error))?;
+            match received {
+                // Another subscriber of the queue was first.
+                Err(RecvError::Empty) => continue,
+                other => other.map_err(|error| self.explain(error))?,
+            }
             let written = output.write_all(&self.buffer);
-            written.map_err(|error| {
-                stream::explain_output(self.stats.messages(), "messages", error)
-            })?;
+            written.map_err(|error| self.explain_output(error))?;
             self.buffer.clear();
         }
         Ok(())
@@ -151,6 +157,10 @@ impl Received {
         batch: Result<impl Iterator<Item = Message<'a>>, RecvError>,
     ) -> Result<(), RecvError> {
         batch?.try_for_each(|message| self.push(Ok(message)))
+    }
+
+    fn explain_output(&self, error: io::Error) -> Error {
+        stream::explain_output(self.stats.messages(), "messages", error)
     }
 
     fn explain(&self, error: RecvError) -> Error {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -115,18 +116,8 @@ impl Received {
         let limit = arguments.count.unwrap_or(u64::MAX);
         let mut printed = Instant::now();
         while self.changes < limit {
-            let first = match arguments.timeout {
-                Some(time) => watcher
-                    .recv_timeout(time.saturating_sub(printed.elapsed()))
-                    .map_err(|error| match error {
-                        WatchError::TimedOut(_) => WatchError::TimedOut(time),
-                        other => other,
-                    }),
-                None => watcher.recv(),
-            };
-            let collected = first
-                .map_err(Error::new)
-                .and_then(|event| self.collect(event, watcher, limit));
+            let first = self.first(watcher, arguments.timeout, printed, output);
+            let collected = first.and_then(|event| self.collect(event, watcher, limit));
             let written = output.write_all(&self.buffer);
             written.map_err(|error| stream::explain_output(self.changes, "changes", error))?;
             if !self.buffer.is_empty() {
@@ -139,6 +130,29 @@ impl Received {
             }
         }
         Ok(())
+    }
+
+    /// The next change. The time for it began when the last one was printed.
+    fn first(
+        &self,
+        watcher: &mut Watcher,
+        timeout: Option<Duration>,
+        printed: Instant,
+        output: &File,
+    ) -> Result<Event> {
+        loop {
+            match watcher.try_recv() {
+                Err(WatchError::Empty) => {}
+                other => return Ok(other?),
+            }
+            let left = timeout.map(|time| time.saturating_sub(printed.elapsed()));
+            let waited = stream::wait(watcher.as_fd(), output, left);
+            let ready =
+                waited.map_err(|error| stream::explain_output(self.changes, "changes", error))?;
+            if let (false, Some(time)) = (ready, timeout) {
+                return Err(WatchError::TimedOut(time).into());
+            }
+        }
     }
 
     /// The first change, and some of those that are available now.
