@@ -92,6 +92,14 @@ pub fn name() -> impl TypedValueParser<Value = Name> {
         .try_map(|name| Name::new(name.as_bytes()).map_err(|error| sluice::explain(&error)))
 }
 
+/// As [`name`], of a ring, for which a path is another argument.
+pub fn ring_name() -> impl TypedValueParser<Value = Name> {
+    OsStringValueParser::new().try_map(|name| match name.as_bytes().contains(&b'/') {
+        true => Err("a name has no '/'; give a path by --socket".to_owned()),
+        false => Name::new(name.as_bytes()).map_err(|error| sluice::explain(&error)),
+    })
+}
+
 /// The arguments of `create`.
 #[derive(Args)]
 pub struct NewChannelArgs {

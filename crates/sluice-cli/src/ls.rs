@@ -63,20 +63,24 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    run_filtered(arguments, |_| true)
+    print_lists(arguments, |scope| channels(scope, &|_| true))
 }
 
-/// Lists the channels that match `filter`.
-pub fn run_filtered(arguments: &Arguments, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
-    print_lists(arguments, |scope| channels(scope, &filter))
+/// Lists the channels of this kind, each with what all channels have.
+pub fn run_kind(arguments: &Arguments, kind: Kind) -> Result<()> {
+    require(kind)?;
+    print_lists(arguments, |scope| {
+        channels(scope, &|channel| channel.kind == kind)
+    })
 }
 
 /// Lists the channels of this kind, of which `query` returns what is shown. It may fail because the channel was removed meanwhile.
-pub fn run_kind<T: Columns, O: Serialize>(
+pub fn run_kind_with<T: Columns, O: Serialize>(
     arguments: &Arguments,
     kind: Kind,
     query: impl Fn(&Scope, ChannelInfo) -> sluice::Result<(Row<T>, O)>,
 ) -> Result<()> {
+    require(kind)?;
     print_lists(arguments, |scope| {
         list(scope, |channel| {
             if channel.kind != kind {
@@ -90,9 +94,26 @@ pub fn run_kind<T: Columns, O: Serialize>(
     })
 }
 
-/// Prints the channels of the root scope that match `filter`.
-pub fn print_root(format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
-    print(channels(&Scope::root(), &filter)?, format)
+/// Lists the feeds, which are in the root scope.
+pub fn run_feeds(format: &Format) -> Result<()> {
+    require(Kind::Feed)?;
+    let is_feed = |channel: &ChannelInfo| channel.kind == Kind::Feed;
+    print(channels(&Scope::root(), &is_feed)?, format)
+}
+
+/// An older module would list nothing.
+fn require(kind: Kind) -> sluice::Result<()> {
+    let missing = match kind {
+        Kind::Pipe => "pipes",
+        Kind::Ring => "rings",
+        Kind::Bus => "buses",
+        Kind::Map => "maps",
+        _ => "feeds",
+    };
+    match sluice::features()?.has_kind(kind) {
+        true => Ok(()),
+        false => Err(sluice::Error::ModuleTooOld { missing }),
+    }
 }
 
 fn channels(

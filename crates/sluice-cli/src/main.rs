@@ -286,6 +286,13 @@ mod tests {
     }
 
     #[test]
+    fn a_path_as_the_name_of_a_ring_names_the_option_for_it() {
+        let parsed = command().try_get_matches_from(["sluice", "ring", "send", "/tmp/prices"]);
+        let text = parsed.unwrap_err().to_string();
+        assert!(text.contains("--socket"), "{text}");
+    }
+
+    #[test]
     fn invalid_command_lines_are_rejected() {
         for line in [
             "sluice",

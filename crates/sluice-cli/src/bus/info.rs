@@ -144,7 +144,7 @@ fn subscribers(bus: &Options) -> Result<Vec<Row<SubscriberInfo>>> {
 }
 
 pub fn list(arguments: &ls::Arguments) -> Result<()> {
-    ls::run_kind(arguments, Kind::Bus, |scope, channel| {
+    ls::run_kind_with(arguments, Kind::Bus, |scope, channel| {
         let bus = Bus::named(channel.name).scope(scope.clone());
         let (info, object) = (bus.info()?, BusObject::query(&bus)?);
         Ok((Row::from(&ListedBus { channel, info }), object))

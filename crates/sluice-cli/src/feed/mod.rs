@@ -13,7 +13,7 @@ mod signals;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use sluice::feed::Simulator;
-use sluice::{Feed, Kind, Name};
+use sluice::{Feed, Name};
 
 use crate::{args, ls};
 
@@ -55,9 +55,7 @@ impl FeedArgs {
 pub fn run(verb: &Verb) -> Result<()> {
     match verb {
         Verb::Run(arguments) => run::run(arguments),
-        Verb::Ls(arguments) => {
-            ls::print_root(&arguments.format, |channel| channel.kind == Kind::Feed)
-        }
+        Verb::Ls(arguments) => ls::run_feeds(&arguments.format),
         Verb::Info(arguments) => info::run(arguments),
         Verb::Recv(arguments) => recv::run(arguments),
     }

@@ -135,7 +135,7 @@ pub fn run(arguments: &InfoArgs) -> Result<()> {
 }
 
 pub fn list(arguments: &ls::Arguments) -> Result<()> {
-    ls::run_kind(arguments, Kind::Map, |scope, channel| {
+    ls::run_kind_with(arguments, Kind::Map, |scope, channel| {
         let map = Map::named(channel.name).scope(scope.clone());
         let (info, object) = (map.info()?, MapObject::query(&map)?);
         Ok((Row::from(&ListedMap { channel, info }), object))

@@ -41,7 +41,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Send(arguments) => send::run(arguments),
         Verb::Recv(arguments) => recv::run(arguments),
         Verb::Create(arguments) => create::run(arguments),
-        Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Pipe),
+        Verb::Ls(arguments) => ls::run_kind(arguments, Kind::Pipe),
         Verb::Rm(arguments) => rm::run(arguments, Kind::Pipe),
         Verb::Info(arguments) => info::run(arguments),
     }

@@ -48,7 +48,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Send(arguments) => send::run(arguments),
         Verb::Recv(arguments) => recv::run(arguments),
         Verb::Create(arguments) => create::run(arguments),
-        Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Ring),
+        Verb::Ls(arguments) => ls::run_kind(arguments, Kind::Ring),
         Verb::Rm(arguments) => rm::run(arguments, Kind::Ring),
         Verb::Info(arguments) => info::run(arguments),
     }

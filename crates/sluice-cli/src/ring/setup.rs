@@ -71,7 +71,7 @@ struct PlaceArgs {
     /// The name of the ring
     ///
     /// The options --scope, --create, --any-owner, --persist and --permissions are for it.
-    #[arg(id = "channel", value_name = "NAME", value_parser = args::name(), conflicts_with = "socket_options")]
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::ring_name(), conflicts_with = "socket_options")]
     name: Option<Name>,
 
     /// Use a ring without the kernel module; both sides connect through the socket at this path
