@@ -13,3 +13,8 @@
 pub mod registry;
 pub mod runner;
 pub mod support;
+
+/// The example of README.md, compiled by `cargo test`. The library is published without that page.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -92,10 +92,10 @@ pub fn name() -> impl TypedValueParser<Value = Name> {
         .try_map(|name| Name::new(name.as_bytes()).map_err(|error| sluice::explain(&error)))
 }
 
-/// As [`name`], of a ring, for which a path is another argument.
+/// Parses the name of a ring. A path is refused with a hint to --socket.
 pub fn ring_name() -> impl TypedValueParser<Value = Name> {
     OsStringValueParser::new().try_map(|name| match name.as_bytes().contains(&b'/') {
-        true => Err("a name has no '/'; give a path by --socket".to_owned()),
+        true => Err("the name contains '/'; give the path of a socket with --socket".to_owned()),
         false => Name::new(name.as_bytes()).map_err(|error| sluice::explain(&error)),
     })
 }

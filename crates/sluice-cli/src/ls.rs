@@ -17,7 +17,7 @@ pub struct Arguments {
     #[command(flatten)]
     scope: ScopeArgs,
 
-    /// List the channels of all cgroups, each cgroup with its directory; needs root
+    /// List those of all cgroups, each cgroup with its directory; needs root
     #[arg(long, conflicts_with = "scope")]
     all: bool,
 
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     print_lists(arguments, |scope| channels(scope, &|_| true))
 }
 
-/// Lists the channels of this kind, each with what all channels have.
+/// Lists the channels of this kind, with the columns that all kinds have.
 pub fn run_kind(arguments: &Arguments, kind: Kind) -> Result<()> {
     require(kind)?;
     print_lists(arguments, |scope| {
@@ -74,7 +74,7 @@ pub fn run_kind(arguments: &Arguments, kind: Kind) -> Result<()> {
     })
 }
 
-/// Lists the channels of this kind, of which `query` returns what is shown. It may fail because the channel was removed meanwhile.
+/// Lists the channels of this kind with the columns that `query` returns. A channel that is removed meanwhile is not listed.
 pub fn run_kind_with<T: Columns, O: Serialize>(
     arguments: &Arguments,
     kind: Kind,
@@ -101,7 +101,7 @@ pub fn run_feeds(format: &Format) -> Result<()> {
     print(channels(&Scope::root(), &is_feed)?, format)
 }
 
-/// An older module would list nothing.
+/// Fails if the module does not support the kind: its list would be empty.
 fn require(kind: Kind) -> sluice::Result<()> {
     let missing = match kind {
         Kind::Pipe => "pipes",
@@ -139,7 +139,7 @@ fn list<T, O>(
     Ok(all)
 }
 
-/// Of one scope, or of all cgroups.
+/// Prints the list of one scope, or a list per cgroup.
 fn print_lists<T: Columns, O: Serialize>(
     arguments: &Arguments,
     list: impl Fn(&Scope) -> sluice::Result<Vec<Listed<T, O>>>,

@@ -101,11 +101,11 @@ pub fn explain_output(count: u64, what: &str, error: io::Error) -> Error {
     }
 }
 
-/// Waits until the source is readable, and returns false if the time is over before. Fails when the reader of the output has closed it, as
-/// `head` does, which the next write would only tell later.
-pub fn wait(source: impl AsFd, output: &File, time: Option<Duration>) -> io::Result<bool> {
-    let limit = match time {
-        Some(time) => PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX),
+/// Waits until the source is readable; returns false after the timeout, and true early after a signal. Fails with
+/// [`ErrorKind::BrokenPipe`] if the output has no reader any more, as after `head`: otherwise only the next write would fail.
+pub fn wait(source: impl AsFd, output: &File, timeout: Option<Duration>) -> io::Result<bool> {
+    let limit = match timeout {
+        Some(timeout) => PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
     };
     let mut fds = [

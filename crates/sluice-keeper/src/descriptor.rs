@@ -30,7 +30,7 @@ pub struct Keeper {
 impl Keeper {
     /// Makes this process the keeper, for which it needs CAP_SYS_ADMIN in the initial user namespace.
     pub fn open() -> Result<Self, OpenError> {
-        // It tells why there is no module.
+        // Fails with the reason if the module cannot be used.
         features()?;
         let control = File::open(CTL_NODE).map_err(OpenError::System)?;
         let mut keep = keeper::Keep::default();
@@ -49,7 +49,10 @@ impl Keeper {
         };
         fcntl_getfl(self)
             .and_then(set)
-            .map_err(|errno| ReadError::System(errno.into()))
+            .map_err(|errno| ReadError::System {
+                what: "setting O_NONBLOCK of the keeper",
+                source: errno.into(),
+            })
     }
 
     /// Reads as many messages as there are and `buffer` holds: [`BUFFER`](crate::BUFFER) bytes hold any message. Waits for one. After

@@ -11,7 +11,7 @@ use crate::BUFFER;
 pub enum OpenError {
     /// EPERM.
     #[error(
-        "only an administrator keeps durable maps: run it as root, in the initial user namespace"
+        "no permission to store durable maps: run sluiced as root, in the initial user namespace"
     )]
     NotPermitted,
 
@@ -19,8 +19,8 @@ pub enum OpenError {
     #[error("another process keeps the durable maps of this host: stop it first")]
     Busy,
 
-    /// There is no module, or it has no durable maps (ENOTTY).
-    #[error("no durable maps")]
+    /// The module is not loaded, /dev/sluice/ctl cannot be opened, or the module has no durable maps (ENOTTY).
+    #[error("the module is not available for durable maps")]
     Module(#[from] sluice::Error),
 
     #[error("opening the descriptor of the keeper failed")]
@@ -53,11 +53,14 @@ pub enum ReadError {
     BufferTooSmall { room: usize },
 
     /// A message is incomplete, or contradicts itself.
-    #[error("invalid message in {len} bytes: the module and this program are of two versions")]
+    #[error("invalid message in {len} bytes: use the module and sluiced of one version")]
     InvalidMessage { len: usize },
 
-    #[error("reading the messages of durable maps failed")]
-    System(#[source] io::Error),
+    #[error("{what} failed")]
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
 }
 
 impl ReadError {
@@ -65,7 +68,10 @@ impl ReadError {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Self::Empty,
             Some(libc::EMSGSIZE) => Self::BufferTooSmall { room },
-            _ => Self::System(error),
+            _ => Self::System {
+                what: "reading the messages of durable maps",
+                source: error,
+            },
         }
     }
 }
@@ -83,8 +89,8 @@ impl CallError {
         Self { what, source }
     }
 
-    /// The number of the error, with which an open of the map can [fail](crate::Keeper::refuse). Of any call it is ENOENT if the stream has
-    /// ended, because whoever opened the map has given up or the map is gone: that is no fault of the keeper, which forgets the stream.
+    /// The errno, which the keeper can pass to [`refuse`](crate::Keeper::refuse). ENOENT from any call: the stream has ended, and the keeper
+    /// forgets it.
     pub fn errno(&self) -> i32 {
         self.source.raw_os_error().unwrap_or(libc::EIO)
     }

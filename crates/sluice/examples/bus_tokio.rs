@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message to a copying and a mapped subscriber, which answer it, in a tokio runtime: `cargo run -p sluice --example bus_tokio`.
+//! A message to two subscribers, of which one copies it and answers, and one reads it in place, in a tokio runtime: `cargo run -p sluice --example bus_tokio`.
 
 use sluice::Bus;
 use sluice::bus::{AsyncMappedSubscriber, AsyncSender, AsyncSubscriber, Options, Policy};

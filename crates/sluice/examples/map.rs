@@ -12,7 +12,7 @@ pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Sen
 fn increment(map: &Map) -> Result {
     loop {
         let Some(entry) = map.get("visits")? else {
-            // Fails if it exists by now.
+            // Fails if another thread has created the entry since.
             match map.set_with("visits", "1", SetOptions::new().if_version(0)) {
                 Err(error) if error.is_conflict() => continue,
                 other => return Ok(other.map(drop)?),

@@ -20,7 +20,7 @@ fn write() -> Result {
 
 fn read() -> Result<Vec<String>> {
     let reader = Pipe::named("example").create(true).reader()?;
-    // The end of the stream is that of the last writer.
+    // The stream ends when the last writer is dropped.
     Ok(BufReader::new(reader)
         .lines()
         .collect::<std::io::Result<_>>()?)

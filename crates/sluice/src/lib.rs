@@ -56,8 +56,7 @@
 //! # Features
 //!
 //! The feature `tokio` adds asynchronous types for the endpoints of all kinds, and for the watchers of a map; other calls of a durable map
-//! wait for its store. The feature `serde` adds rings,
-//! buses and maps of types that implement the traits of serde.
+//! wait for its store. The feature `serde` adds `Typed` (values over rings and buses) and `map::TypedMap`.
 
 pub mod bus;
 mod channel;
@@ -108,11 +107,6 @@ pub use store_error::StoreError;
 pub use system_error::SystemError;
 #[cfg(feature = "serde")]
 pub use typed::{CodecError, Typed, TypedError};
-
-/// The example of README.md, compiled by `cargo test`.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
 
 /// The examples of the crate's own README.md.
 #[cfg(doctest)]

@@ -59,7 +59,7 @@ impl Scope {
         }
     }
 
-    /// What the field `scope_fd` of the kernel's structures has for it.
+    /// The value of the field `scope_fd` in the module's structures. A descriptor in it is open as long as this scope or a clone of it exists.
     pub fn scope_fd(&self) -> i32 {
         match &self.cgroup {
             Cgroup::Own => abi::SCOPE_SELF,

@@ -12,8 +12,8 @@ use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 /// An endpoint of a ring or a bus whose records or messages are values of a type that implements the traits of serde, in the format of
 /// postcard. Both sides must agree on the type.
 ///
-/// It has the calls of the endpoint that send or receive one value. What cannot be decoded is received nevertheless: the next call returns
-/// what follows it.
+/// It has `send` and `recv` with their `try_` and `_timeout` forms, and `send_to` of a bus. A record or message that cannot be decoded is
+/// released: the next call returns the one after it.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -52,12 +52,12 @@ impl<E, T> Typed<E, T> {
         }
     }
 
-    /// The endpoint with the bytes.
+    /// The endpoint, which sends or receives bytes.
     pub fn get_ref(&self) -> &E {
         &self.endpoint
     }
 
-    /// As [`get_ref`](Self::get_ref).
+    /// The endpoint, for calls that change it.
     pub fn get_mut(&mut self) -> &mut E {
         &mut self.endpoint
     }
@@ -95,7 +95,8 @@ macro_rules! typed_sends {
                 Ok($self.endpoint.try_send(bytes.as_ref())?)
             }
 
-            /// As [`send`](Self::send), but waits at most for `timeout`, then fails with the error `TimedOut` of the endpoint.
+            /// As [`send`](Self::send), but waits at most for `timeout`, then fails with the error `TimedOut` of the endpoint. An
+            /// asynchronous endpoint needs timers enabled.
             pub $($async)? fn send_timeout(
                 & $($mut)? $self,
                 value: &T,
@@ -126,7 +127,8 @@ macro_rules! typed_recvs {
                 Ok($decode($self.endpoint.try_recv()?)?)
             }
 
-            /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with the error `TimedOut` of the endpoint.
+            /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with the error `TimedOut` of the endpoint. An
+            /// asynchronous endpoint needs timers enabled.
             pub $($async)? fn recv_timeout(
                 &mut $self,
                 timeout: std::time::Duration,
@@ -146,7 +148,7 @@ pub enum TypedError<E: std::error::Error + 'static> {
     #[error(transparent)]
     Codec(CodecError),
 
-    /// That of the endpoint or the map.
+    /// The error of the call on the endpoint or the map.
     #[error(transparent)]
     Call(E),
 }
@@ -166,7 +168,7 @@ impl<E: Diagnose> TypedError<E> {
     }
 }
 
-/// What typed calls have that fail with these errors.
+/// Implements the conversion to [`TypedError`], and its diagnosis, for the errors of an endpoint or a map.
 macro_rules! call_errors {
     ($($error:ty),*) => {
         $(
@@ -204,7 +206,7 @@ enum Cause {
 
 impl CodecError {
     fn diagnosis(&self) -> Diagnosis {
-        Diagnosis::new(libc::EBADMSG, "use the type of the other processes")
+        Diagnosis::new(libc::EBADMSG, "use the same type in all processes")
     }
 }
 
@@ -214,6 +216,10 @@ diagnosed!(CodecError);
 const SHORT: usize = 256;
 
 /// The bytes of a value.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the short ones are there to need no allocation"
+)]
 pub(crate) enum Encoded {
     Short([u8; SHORT], usize),
     Long(Vec<u8>),

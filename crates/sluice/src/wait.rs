@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a call waits, and waits of read(2) and write(2) with a limit. Blocking calls wait in the module.
+//! How long a call waits, and waits of read(2) and write(2) with a limit. Blocking calls of buses and maps wait in the
+//! module.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,15 +26,15 @@ impl Wait {
     }
 }
 
-/// The default limit of the spinning of rings and feeds.
-pub(crate) const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+/// The default spin limit of rings and feeds.
+pub(crate) const DEFAULT_SPIN_LIMIT: Duration = Duration::from_micros(100);
 
-/// That limit on this machine.
-pub(crate) fn default_spin() -> Duration {
+/// The default spin limit on this machine: zero on one processor.
+pub(crate) fn default_spin_limit() -> Duration {
     match thread::available_parallelism().map(NonZeroUsize::get) {
         // While this side spins, the peer cannot run.
         Ok(1) => Duration::ZERO,
-        _ => DEFAULT_SPIN,
+        _ => DEFAULT_SPIN_LIMIT,
     }
 }
 

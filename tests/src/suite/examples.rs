@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples of the library, run as they are there. That of rings over a socket needs no module: it runs natively.
+//! Runs the examples of the library. Not among them: `ring`, which starts a second process, and `bus_io_uring`, which never ends.
 
 use anyhow::{Result, anyhow};
 

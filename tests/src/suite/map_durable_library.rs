@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Durable maps in the modules `sluice::map` and `sluice_keeper`, and in the command `sluice map`.
+//! Durable maps in the module `sluice::map`, the crate `sluice-keeper`, and in the command `sluice map`.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

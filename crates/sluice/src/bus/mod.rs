@@ -69,8 +69,8 @@
 //!
 //! # Values
 //!
-//! With the feature `serde`, a [`Typed`](crate::Typed) sender or subscriber has values of a type instead of bytes. A plain value is read
-//! where it lies: [`Message::read_at`].
+//! With the feature `serde`, a [`Typed`](crate::Typed) sender or subscriber sends or receives values of a type instead of bytes.
+//! [`Message::read_at`] copies a plain value (an integer, or a structure of them that implements the traits of bytemuck) from any offset.
 //!
 //! # Memory
 //!

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
-use tokio::time::timeout;
+use tokio::time;
 
 use super::error::{OpenError, RecvError, SendError};
 use super::mapped::{MappedMessage, MappedSubscriber};
@@ -53,21 +53,21 @@ impl AsyncSender {
         self.until(|sender| sender.try_send_to(id, message)).await
     }
 
-    /// As [`send`](Self::send), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
-    pub async fn send_timeout(&self, message: &[u8], time: Duration) -> Result<(), SendError> {
-        let sent = timeout(time, self.send(message)).await;
-        sent.unwrap_or(Err(SendError::TimedOut(time)))
+    /// As [`send`](Self::send), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn send_timeout(&self, message: &[u8], timeout: Duration) -> Result<(), SendError> {
+        let sent = time::timeout(timeout, self.send(message)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(timeout)))
     }
 
-    /// As [`send_to`](Self::send_to), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    /// As [`send_to`](Self::send_to), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
     pub async fn send_to_timeout(
         &self,
         id: u64,
         message: &[u8],
-        time: Duration,
+        timeout: Duration,
     ) -> Result<(), SendError> {
-        let sent = timeout(time, self.send_to(id, message)).await;
-        sent.unwrap_or(Err(SendError::TimedOut(time)))
+        let sent = time::timeout(timeout, self.send_to(id, message)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(timeout)))
     }
 
     /// As [`Sender::try_send`].
@@ -80,7 +80,7 @@ impl AsyncSender {
         self.sender.try_send_to(id, message)
     }
 
-    /// The sender, for its state.
+    /// The sender, for calls that this type lacks. Its calls that wait block the runtime.
     pub fn get_ref(&self) -> &Sender {
         &self.sender
     }
@@ -143,10 +143,10 @@ impl AsyncSubscriber {
         self.subscriber.filled_message()
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Message<'_>, RecvError> {
-        let received = timeout(time, self.recv()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, RecvError> {
+        let received = time::timeout(timeout, self.recv()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
 
     /// As [`Subscriber::try_recv`].
@@ -160,11 +160,11 @@ impl AsyncSubscriber {
         self.subscriber.filled_batch()
     }
 
-    /// As [`recv_batch`](Self::recv_batch), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers
+    /// As [`recv_batch`](Self::recv_batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers
     /// enabled.
-    pub async fn recv_batch_timeout(&mut self, time: Duration) -> Result<Batch<'_>, RecvError> {
-        let received = timeout(time, self.recv_batch()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    pub async fn recv_batch_timeout(&mut self, timeout: Duration) -> Result<Batch<'_>, RecvError> {
+        let received = time::timeout(timeout, self.recv_batch()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
 
     /// As [`Subscriber::try_recv_batch`].
@@ -177,15 +177,15 @@ impl AsyncSubscriber {
         poll_fn(|cx| self.poll_fill(cx, |subscriber| subscriber.try_recv_into(into))).await
     }
 
-    /// As [`recv_into`](Self::recv_into), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers
+    /// As [`recv_into`](Self::recv_into), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers
     /// enabled.
     pub async fn recv_into_timeout(
         &mut self,
         into: &mut [u8],
-        time: Duration,
+        timeout: Duration,
     ) -> Result<Header, RecvError> {
-        let received = timeout(time, self.recv_into(into)).await;
-        received.unwrap_or(Err(RecvError::TimedOut(time)))
+        let received = time::timeout(timeout, self.recv_into(into)).await;
+        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
 
     /// As [`Subscriber::try_recv_into`].
@@ -193,7 +193,7 @@ impl AsyncSubscriber {
         self.subscriber.try_recv_into(into)
     }
 
-    /// The subscriber, for its state.
+    /// The subscriber, for calls that this type lacks. Its calls that wait block the runtime.
     pub fn get_mut(&mut self) -> &mut Subscriber {
         &mut self.subscriber
     }
@@ -265,10 +265,13 @@ impl AsyncMappedSubscriber {
         self.subscriber.filled_message()
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn recv_timeout(&mut self, time: Duration) -> Result<MappedMessage<'_>, RecvError> {
-        let received = timeout(time, self.recv()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<MappedMessage<'_>, RecvError> {
+        let received = time::timeout(timeout, self.recv()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
 
     /// As [`MappedSubscriber::try_recv`].
@@ -276,7 +279,7 @@ impl AsyncMappedSubscriber {
         self.subscriber.try_recv()
     }
 
-    /// The subscriber, for its state.
+    /// The subscriber, for calls that this type lacks. Its calls that wait block the runtime.
     pub fn get_mut(&mut self) -> &mut MappedSubscriber {
         &mut self.subscriber
     }

@@ -16,11 +16,11 @@ use super::error::RecvError;
 use super::packet::Header;
 use crate::shared::device::Device;
 use crate::shared::mapping::{Mapping, ProducerMemory};
-use crate::shared::owner::Owner;
 use crate::shared::region::{Access, Region, page_size};
+use crate::shared::setup_process::SetupProcess;
 use crate::sys::query;
 use crate::wait::Wait;
-use crate::wait::default_spin;
+use crate::wait::default_spin_limit;
 use crate::{shared::bytes::Bytes, system_error::SystemError};
 
 /// Receives the packets of a feed through mapped memory. A packet costs no system call while this side does not sleep.
@@ -30,7 +30,7 @@ pub struct Consumer {
     core: sluice_ring::Consumer<Mapping>,
     device: Device,
     /// The process that mapped the feed. Its children must not use it.
-    owner: Owner,
+    process: SetupProcess,
     spin: AdaptiveSpin,
     parker: Parker,
 }
@@ -43,14 +43,14 @@ impl Consumer {
         Ok(Self {
             core: sluice_ring::Consumer::new(map(&endpoint, capacity)?),
             device: Device::new(endpoint),
-            owner: Owner::current(),
-            spin: AdaptiveSpin::new(default_spin()),
+            process: SetupProcess::current(),
+            spin: AdaptiveSpin::new(default_spin_limit()),
             parker: Parker::acknowledging(false),
         })
     }
 
-    /// Sets the longest time for which a waiting call spins before it sleeps: 100 µs by default, 0 on one processor. Zero never
-    /// spins, [`Duration::MAX`] never sleeps. A call adapts to recent waits, as that of a [ring](crate::ring::SocketOptions::spin_limit).
+    /// Sets the longest time for which a waiting call spins before it blocks: 100 µs by default, 0 on one processor. Zero never
+    /// spins, [`Duration::MAX`] never blocks. A call adapts to recent waits, as a call of a [ring](crate::ring::SocketOptions::spin_limit).
     pub fn set_spin_limit(&mut self, limit: Duration) {
         self.spin = AdaptiveSpin::new(limit);
     }
@@ -106,6 +106,9 @@ impl Consumer {
     /// The length of the next record.
     #[inline]
     pub(super) fn find(&mut self, wait: Wait) -> Result<u32, RecvError> {
+        if !self.process.is_current() {
+            return Err(RecvError::Forked);
+        }
         let Self { core, spin, .. } = self;
         if core.has_record() || (wait.is_some() && spin.poll_briefly(|polls| core.poll(polls))) {
             if let Some(len) = core.peek()? {
@@ -189,7 +192,7 @@ impl Consumer {
 
     /// Returns the wake_seq of the kernel, as Parker::prepare_park() does.
     fn prepare_park(&mut self) -> Result<u32, RecvError> {
-        if !self.owner.is_current() {
+        if !self.process.is_current() {
             return Err(RecvError::Forked);
         }
         let (own, kernel) = (self.core.memory().consumer(), self.core.memory().producer());
@@ -300,8 +303,8 @@ impl Deref for Packet<'_> {
 impl Drop for Packet<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A packet of the parent is not that of a forked child.
-        if self.consumer.owner.is_current() {
+        // A forked child must not release a packet of its parent.
+        if self.consumer.process.is_current() {
             self.consumer.core.advance(self.len);
             self.consumer.core.release();
         }

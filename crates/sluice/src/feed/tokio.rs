@@ -11,7 +11,7 @@ use futures_core::Stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
-use tokio::time::timeout;
+use tokio::time;
 
 use super::consumer::{Consumer, Packet};
 use super::error::RecvError;
@@ -61,10 +61,10 @@ impl AsyncConsumer {
         self.consumer.packet(len)
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Packet<'_>, RecvError> {
-        let received = timeout(time, self.recv()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, timeout: Duration) -> Result<Packet<'_>, RecvError> {
+        let received = time::timeout(timeout, self.recv()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
 
     /// As [`Consumer::try_recv`].
@@ -72,7 +72,7 @@ impl AsyncConsumer {
         self.consumer.try_recv()
     }
 
-    /// The consumer, for its state.
+    /// The consumer, for calls that this type lacks. Its calls that wait block the runtime.
     pub fn get_mut(&mut self) -> &mut Consumer {
         &mut self.consumer
     }

@@ -12,7 +12,7 @@ use futures_core::Stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
-use tokio::time::timeout;
+use tokio::time;
 
 use super::error::WatchError;
 use super::event::Event;
@@ -60,10 +60,10 @@ impl AsyncWatcher {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`WatchError::TimedOut`]. Needs timers enabled.
-    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Event, WatchError> {
-        let received = timeout(time, self.recv()).await;
-        received.unwrap_or(Err(WatchError::TimedOut(time)))
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`WatchError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, WatchError> {
+        let received = time::timeout(timeout, self.recv()).await;
+        received.unwrap_or(Err(WatchError::TimedOut(timeout)))
     }
 
     /// As [`Watcher::try_recv`].
@@ -71,7 +71,7 @@ impl AsyncWatcher {
         self.watcher.try_recv()
     }
 
-    /// The watcher, for its state.
+    /// The watcher, for calls that this type lacks. Its calls that wait block the runtime.
     pub fn get_mut(&mut self) -> &mut Watcher {
         &mut self.watcher
     }

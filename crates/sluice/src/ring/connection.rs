@@ -16,7 +16,7 @@ use super::options::SideOptions;
 use super::role::Role;
 use crate::shared::device::Slept;
 use crate::shared::mapping::Mapping;
-use crate::shared::owner::Owner;
+use crate::shared::setup_process::SetupProcess;
 use crate::system_error::SystemError;
 use crate::wait::Wait;
 
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     mapping: Mapping,
     role: Role,
     /// The process that set up this side. Its children must not use it.
-    owner: Owner,
+    process: SetupProcess,
     /// Whether dropping it leaves the ring unclosed.
     aborts: bool,
     /// As Carrier::is_hung_up(), for the check of each record.
@@ -62,11 +62,11 @@ impl Connection {
             carrier,
             mapping,
             role,
-            owner: Owner::current(),
+            process: SetupProcess::current(),
             aborts: false,
             hung_up: false,
-            backoff: Backoff::new(!options.spin.is_zero()),
-            spin: AdaptiveSpin::new(options.spin),
+            backoff: Backoff::new(!options.spin_limit.is_zero()),
+            spin: AdaptiveSpin::new(options.spin_limit),
             parker,
             announced: 0,
             notifier,
@@ -84,7 +84,7 @@ impl Connection {
     /// Whether this process has set up the side.
     #[inline]
     pub fn is_owned(&self) -> bool {
-        self.owner.is_current()
+        self.process.is_current()
     }
 
     /// Fails in a forked child, and if the peer has ended, as far as known without a system call.

@@ -72,16 +72,18 @@
 //! | in place | [`reserve`](Producer::reserve) | [`recv`](Consumer::recv) |
 //! | several at once | [`send_batch`](Producer::send_batch) | [`recv_batch`](Consumer::recv_batch) |
 //!
-//! A record can be a value: [`Reservation::write_at`] writes a plain one in place, and [`Bytes::read_at`](crate::Bytes::read_at) reads it.
-//! With the feature `serde`, a [`Typed`](crate::Typed) producer or consumer has values of any type that implements the traits of serde.
+//! A record can hold plain values (integers, or structures of them that implement the traits of bytemuck): [`Reservation::write_at`] writes
+//! one in place, and [`Bytes::read_at`](crate::Bytes::read_at) reads it. With the feature `serde`, a [`Typed`](crate::Typed) producer or
+//! consumer sends or receives values of any type that implements the traits of serde.
 //!
 //! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
 //! to 100 µs by default, then blocks ([`SocketOptions::spin_limit`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
 //! poll(2). A wait ends when the peer closes the ring (end of stream), when it dies ([`RecvError::PeerDied`],
-//! [`SendError::PeerDied`]), and when the channel is destroyed ([`RecvError::Destroyed`], [`SendError::Destroyed`]). With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
+//! [`SendError::PeerDied`]), and when the channel is destroyed ([`RecvError::Destroyed`], [`SendError::Destroyed`]). With the feature
+//! `tokio` there are `AsyncProducer` and `AsyncConsumer`.
 //!
-//! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: in a forked child its calls fail with
-//! [`SendError::Forked`] or [`RecvError::Forked`], and dropping what the child inherited has no effect.
+//! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: in a forked child the calls that send, receive
+//! or wait fail with [`SendError::Forked`] or [`RecvError::Forked`], and dropping what the child inherited has no effect.
 
 mod bypass;
 mod carrier;

@@ -8,7 +8,7 @@ use sluice_ring::Capacity;
 use super::error::SetupError;
 use super::memfd::file::{Pages, SealPolicy};
 use crate::shared::region::{Access, Region};
-use crate::wait::{DEFAULT_SPIN, default_spin};
+use crate::wait::{DEFAULT_SPIN_LIMIT, default_spin_limit};
 
 /// Up to this capacity all memory is prefaulted, so that no record waits for a page fault.
 const RESIDENT: u64 = 16 << 20;
@@ -18,7 +18,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What each side of a ring has, over a socket and in a channel.
 #[derive(Clone, Debug)]
 pub struct SideOptions {
-    pub(super) spin: Duration,
+    pub(super) spin_limit: Duration,
     pub(super) max_capacity: u64,
     pub(super) mlock: bool,
 }
@@ -26,14 +26,14 @@ pub struct SideOptions {
 impl Default for SideOptions {
     fn default() -> Self {
         Self {
-            spin: default_spin(),
+            spin_limit: default_spin_limit(),
             max_capacity: u64::MAX,
             mlock: false,
         }
     }
 }
 
-/// The options of a side, of a type that has them in this field.
+/// Implements the options of one side for `$options`, which keeps them in this field.
 macro_rules! side_options {
     ($options:ty, $($field:ident).+) => {
         impl $options {
@@ -43,16 +43,16 @@ macro_rules! side_options {
             /// side blocks, as on the same processor.
             ///
             /// A side that spins and has caught up in a stream may pause for up to 10 µs, if that was measured to reduce the time
-            /// per record by 15 %: the two sides then seldom access the same cache line, which on some processors multiplies the rate. A record that is
-            /// sent during a pause is delayed by it, also one that a call with a timeout waits for; so are few records, in trials, of streams
+            /// per record by 15 %: the two sides then seldom access the same cache line, which on some processors multiplies the rate. A
+            /// record that is sent during a pause is delayed by it, also one that a call with a timeout waits for; so are few records, in trials, of streams
             /// that pauses do not make faster, and hardly a reply that is waited for.
             pub fn spin_limit(mut self, limit: Duration) -> Self {
-                self.$($field).+.spin = limit;
+                self.$($field).+.spin_limit = limit;
                 self
             }
 
-            /// Fails if the ring is larger than this; unlimited by default. Over a socket the producer chooses the capacity, and this side
-            /// maps all of it and prefaults up to 16 MiB.
+            /// The largest ring that this side accepts; unlimited by default. No effect on a producer over a socket, which chooses the
+            /// capacity itself. A consumer over a socket maps the whole ring, and prefaults it if it has at most 16 MiB.
             pub fn max_capacity(mut self, bytes: u64) -> Self {
                 self.$($field).+.max_capacity = bytes;
                 self
@@ -142,9 +142,9 @@ impl Default for SocketOptions {
 side_options!(SocketOptions, side);
 
 impl SocketOptions {
-    /// The default limit of [`spin_limit`](Self::spin_limit) on several processors. Covers a wake-up and a reply, also in a virtual machine, where a
-    /// wake-up takes about 60 µs. With less, two sides that sleep in a request-reply exchange would never spin again.
-    pub const DEFAULT_SPIN_LIMIT: Duration = DEFAULT_SPIN;
+    /// The default [`spin_limit`](Self::spin_limit) on several processors. Covers a wake-up and a reply, also in a virtual machine, where
+    /// a wake-up takes about 60 µs. With less, two sides that sleep in a request-reply exchange would never spin again.
+    pub const DEFAULT_SPIN_LIMIT: Duration = DEFAULT_SPIN_LIMIT;
 
     pub fn new() -> Self {
         Self::default()

@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time;
 
 use super::connection::Connection;
 use super::consumer::{Consumer, ReadBatch, Record};
@@ -119,31 +119,35 @@ impl AsyncProducer {
     }
 
     /// As [`send`](Self::send), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
-    pub async fn send_timeout(&mut self, record: &[u8], time: Duration) -> Result<(), SendError> {
-        let sent = timeout(time, self.send(record)).await;
-        sent.unwrap_or(Err(SendError::TimedOut(time)))
+    pub async fn send_timeout(
+        &mut self,
+        record: &[u8],
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        let sent = time::timeout(timeout, self.send(record)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(timeout)))
     }
 
     /// As [`Producer::reserve`].
-    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
-        self.room(len).await?;
-        self.producer.try_reserve(len)
+    pub async fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
+        self.room(length).await?;
+        self.producer.try_reserve(length)
     }
 
     /// As [`Producer::try_reserve`].
-    pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
-        self.producer.try_reserve(len)
+    pub fn try_reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
+        self.producer.try_reserve(length)
     }
 
-    /// As [`reserve`](Self::reserve), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    /// As [`reserve`](Self::reserve), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
     pub async fn reserve_timeout(
         &mut self,
-        len: usize,
-        time: Duration,
+        length: usize,
+        timeout: Duration,
     ) -> Result<Reservation<'_>, SendError> {
-        let room = timeout(time, self.room(len)).await;
-        room.unwrap_or(Err(SendError::TimedOut(time)))?;
-        self.producer.try_reserve(len)
+        let room = time::timeout(timeout, self.room(length)).await;
+        room.unwrap_or(Err(SendError::TimedOut(timeout)))?;
+        self.producer.try_reserve(length)
     }
 
     /// As [`Producer::send_batch`].
@@ -156,10 +160,10 @@ impl AsyncProducer {
         poll_fn(|cx| self.poll_released(cx)).await
     }
 
-    /// As [`flush`](Self::flush), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
-    pub async fn flush_timeout(&mut self, time: Duration) -> Result<(), SendError> {
-        let flushed = timeout(time, self.flush()).await;
-        flushed.unwrap_or(Err(SendError::TimedOut(time)))
+    /// As [`flush`](Self::flush), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn flush_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
+        let flushed = time::timeout(timeout, self.flush()).await;
+        flushed.unwrap_or(Err(SendError::TimedOut(timeout)))
     }
 
     /// As [`Producer::is_closed`].
@@ -176,15 +180,15 @@ impl AsyncProducer {
         self.producer
     }
 
-    async fn room(&mut self, len: usize) -> Result<(), SendError> {
-        poll_fn(|cx| self.poll_room(len, cx)).await
+    async fn room(&mut self, length: usize) -> Result<(), SendError> {
+        poll_fn(|cx| self.poll_room(length, cx)).await
     }
 
-    fn poll_room(&mut self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+    fn poll_room(&mut self, length: usize, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         self.poll_until(
             cx,
-            |producer| producer.make_room(len, Wait::Never).map(drop),
-            |producer| producer.prepare_wait(len),
+            |producer| producer.make_room(length, Wait::Never).map(drop),
+            |producer| producer.prepare_wait(length),
         )
     }
 
@@ -306,10 +310,10 @@ impl AsyncConsumer {
     pub async fn recv_into_timeout(
         &mut self,
         into: &mut [u8],
-        time: Duration,
+        timeout: Duration,
     ) -> Result<Option<usize>, RecvError> {
-        let received = timeout(time, self.recv_into(into)).await;
-        received.unwrap_or(Err(RecvError::TimedOut(time)))
+        let received = time::timeout(timeout, self.recv_into(into)).await;
+        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
 
     /// As [`Consumer::recv`].
@@ -323,10 +327,13 @@ impl AsyncConsumer {
         self.consumer.try_recv()
     }
 
-    /// As [`recv`](Self::recv), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
-    pub async fn recv_timeout(&mut self, time: Duration) -> Result<Option<Record<'_>>, RecvError> {
-        let found = timeout(time, self.find()).await;
-        let found = found.unwrap_or(Err(RecvError::TimedOut(time)))?;
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn recv_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<Record<'_>>, RecvError> {
+        let found = time::timeout(timeout, self.find()).await;
+        let found = found.unwrap_or(Err(RecvError::TimedOut(timeout)))?;
         Ok(found.map(|len| self.consumer.record(len)))
     }
 
@@ -337,14 +344,14 @@ impl AsyncConsumer {
         Ok(found.map(|_| ReadBatch { consumer }))
     }
 
-    /// As [`recv_batch`](Self::recv_batch), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers
+    /// As [`recv_batch`](Self::recv_batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers
     /// enabled.
     pub async fn recv_batch_timeout(
         &mut self,
-        time: Duration,
+        timeout: Duration,
     ) -> Result<Option<ReadBatch<'_>>, RecvError> {
-        let found = timeout(time, self.find()).await;
-        let found = found.unwrap_or(Err(RecvError::TimedOut(time)))?;
+        let found = time::timeout(timeout, self.find()).await;
+        let found = found.unwrap_or(Err(RecvError::TimedOut(timeout)))?;
         let consumer = &mut self.consumer;
         Ok(found.map(|_| ReadBatch { consumer }))
     }

@@ -11,15 +11,15 @@ use bytemuck::AnyBitPattern;
 
 use super::atomic_copy::copy_out;
 
-/// The bytes of a record in place. The producer's process may change them at any time: copy an untrusted record once and validate
-/// the copy.
+/// The bytes of a record, a message or a packet in place. The producer of a ring may change them at any time: copy an untrusted record once
+/// and validate the copy.
 ///
 /// The bytes cannot outlive the release of the record:
 ///
 /// ```compile_fail,E0505
 /// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
 /// let record = consumer.recv()?.expect("the end");
-/// let bytes: &sluice::ring::Bytes = &record;
+/// let bytes: &sluice::Bytes = &record;
 /// drop(record);
 /// println!("{}", bytes.len());
 /// # Ok(())
@@ -85,7 +85,7 @@ impl<'a> Bytes<'a> {
         bytes
     }
 
-    /// Copies the value at `offset`, aligned or not; returns none if it extends beyond the record.
+    /// Copies the value at `offset`, aligned or not; returns none if it extends beyond the bytes.
     #[inline]
     pub fn read_at<T: AnyBitPattern>(&self, offset: usize) -> Option<T> {
         if self.len.checked_sub(offset)? < size_of::<T>() {

@@ -5,5 +5,5 @@ pub(crate) mod atomic_copy;
 pub(crate) mod bytes;
 pub(crate) mod device;
 pub(crate) mod mapping;
-pub(crate) mod owner;
 pub(crate) mod region;
+pub(crate) mod setup_process;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ioctls of the module. Those with addresses in their structures are beside what uses them.
+//! The ioctls of the module. Those of one kind with addresses in their structures are in the folder of the kind.
 
 mod control;
 

@@ -62,7 +62,7 @@ fn pair() -> (Publisher, Consumer) {
     let consumer = Consumer {
         core: sluice_ring::Consumer::new(mapping.clone()),
         device: Device::new(socket.into()),
-        owner: Owner::current(),
+        process: SetupProcess::current(),
         spin: AdaptiveSpin::new(Duration::MAX),
         parker: Parker::acknowledging(false),
     };

@@ -22,8 +22,8 @@ use crate::sys::Params;
 
 type Setup<T> = std::result::Result<T, SetupError>;
 
-/// The kind of rings: where the chains of those in the module begin. Without the module, [`ring::SocketOptions`](crate::ring::SocketOptions) set up
-/// a ring over a socket.
+/// The kind of rings: where the chains of those in the module begin. Without the module,
+/// [`ring::SocketOptions`](crate::ring::SocketOptions) set up a ring over a socket.
 #[derive(Debug)]
 pub enum Ring {}
 
@@ -186,7 +186,7 @@ mod tests {
             .numa_node(3);
         let side = &options.own.side;
         assert_eq!(
-            (side.spin, side.max_capacity, side.mlock),
+            (side.spin_limit, side.max_capacity, side.mlock),
             (second, 5, true)
         );
         assert_eq!(options.own.params().unwrap().node, 3);
@@ -199,7 +199,7 @@ mod tests {
             .mlock(true)
             .side;
         assert_eq!(
-            (side.spin, side.max_capacity, side.mlock),
+            (side.spin_limit, side.max_capacity, side.mlock),
             (second, 5, true)
         );
     }

@@ -48,7 +48,7 @@ fn connection(memory: &Mapping, role: Role, endpoint: OwnedFd) -> Connection {
         Parker::acknowledging(false),
         Notifier::expecting_announcement(false),
         &SideOptions {
-            spin: Duration::ZERO,
+            spin_limit: Duration::ZERO,
             ..SideOptions::default()
         },
     )

@@ -21,7 +21,7 @@ use rustix::net::{
 use super::hang_up::has_hung_up;
 use crate::ring::carrier::Drained;
 use crate::ring::error::SetupError;
-use crate::shared::owner::Owner;
+use crate::shared::setup_process::SetupProcess;
 use crate::system_error::SystemError;
 
 /// The limit of pending connections, equal to that of the kernel before 5.4.
@@ -33,7 +33,7 @@ pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     /// The process that listens. A drop in its children has no effect.
-    owner: Owner,
+    process: SetupProcess,
 }
 
 impl Listener {
@@ -52,7 +52,7 @@ impl Listener {
         Ok(Self {
             socket: bound.map_err(failed)?,
             path: path.to_owned(),
-            owner: Owner::current(),
+            process: SetupProcess::current(),
         })
     }
 
@@ -80,7 +80,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.owner.is_current() {
+        if self.process.is_current() {
             // Another process may have removed it.
             let _ = fs::remove_file(&self.path);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which process has set something up. A child that it forked later has a copy, through which it must not change what both processes share.
+//! The process that set up a ring, a feed or a listener. A forked child has a copy of it, and must not change what both processes share.
 //!
 //! A system call for each record would take longer than the record. So the number of the process is in a page that the kernel clears in a
 //! forked child (MADV_WIPEONFORK).
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct SetupProcess {
     process: u32,
     /// None where the kernel clears no page.
     mark: Option<&'static AtomicU32>,
 }
 
-impl Owner {
+impl SetupProcess {
     /// The calling process.
     pub fn current() -> Self {
         static MARK: OnceLock<Option<&AtomicU32>> = OnceLock::new();
@@ -31,7 +31,7 @@ impl Owner {
         Self { process, mark }
     }
 
-    /// Whether the calling process is the owner.
+    /// Whether it is the calling process.
     #[inline]
     pub fn is_current(self) -> bool {
         let current = match self.mark {
@@ -60,16 +60,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_the_owner_of_what_it_sets_up() {
-        let (first, second) = (Owner::current(), Owner::current());
+    fn a_process_knows_what_it_has_set_up() {
+        let (first, second) = (SetupProcess::current(), SetupProcess::current());
         assert!(first.is_current() && second.is_current());
         assert!(first.mark.is_some() || cfg!(miri));
-        let other = Owner {
+        let other = SetupProcess {
             process: process::id() + 1,
             ..first
         };
         assert!(!other.is_current());
-        let by_system_call = Owner {
+        let by_system_call = SetupProcess {
             mark: None,
             ..first
         };
