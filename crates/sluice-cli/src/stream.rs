@@ -2,16 +2,22 @@
 //! The standard streams, and files in place of them.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IsTerminal as _};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
-use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::output;
+use crate::signals::FinalReport;
 
 /// The bits of the standard streams that were closed at the start. Before main, the standard library opens /dev/null in their place, which
 /// would take all output, and be an empty input.
@@ -101,45 +107,59 @@ pub fn explain_output(count: u64, what: &str, error: io::Error) -> Error {
     }
 }
 
-/// Waits until the source is readable; returns false after the timeout, and true early after a signal. Fails with
-/// [`ErrorKind::BrokenPipe`] if the output has no reader any more, as after `head`: otherwise only the next write would fail.
-pub fn wait(source: impl AsFd, output: &File, timeout: Option<Duration>) -> io::Result<bool> {
-    let limit = match timeout {
-        Some(timeout) => PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX),
-        None => PollTimeout::NONE,
-    };
-    let mut fds = [
-        PollFd::new(source.as_fd(), PollFlags::POLLIN),
-        PollFd::new(output.as_fd(), PollFlags::empty()),
-    ];
-    let ready = match poll(&mut fds, limit) {
-        Err(Errno::EINTR) => return Ok(true),
-        other => other? > 0,
-    };
-    match fds[1].any() {
-        Some(true) => Err(ErrorKind::BrokenPipe.into()),
-        _ => Ok(ready),
+/// Ends the process when the output has no reader any more, as after `head`: a receiver that waits would only learn of it by its next write.
+/// The report is printed before, and then the error.
+pub fn end_with_reader(
+    output: &File,
+    report: Arc<FinalReport>,
+    error: impl Fn(io::Error) -> Error + Send + 'static,
+) -> Result<()> {
+    if !has_reader(output) {
+        return Ok(());
+    }
+    let output = duplicate(output).context("cannot use standard output")?;
+    thread::spawn(move || {
+        wait_for_reader(&output);
+        // What is being written has failed, and its error is the first.
+        thread::sleep(Duration::from_millis(100));
+        let _ = report.print();
+        let error = error(ErrorKind::BrokenPipe.into());
+        output::note(&format!("sluice: {}", sluice::explain(error.as_ref())));
+        process::exit(1)
+    });
+    Ok(())
+}
+
+/// Whether it is a pipe, a socket or a terminal: other files may always have an event.
+fn has_reader(output: &File) -> bool {
+    let kind = output.metadata().map(|metadata| metadata.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket()) || output.is_terminal()
+}
+
+/// Until there is none.
+fn wait_for_reader(output: &File) {
+    loop {
+        let mut fds = [PollFd::new(output.as_fd(), PollFlags::empty())];
+        if poll(&mut fds, PollTimeout::NONE).is_ok() {
+            return;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
     #[test]
-    fn a_wait_ends_by_data_by_time_and_by_the_end_of_the_reader() {
-        let (source, mut peer) = UnixStream::pair().unwrap();
+    fn the_end_of_the_reader_is_noticed() {
         let (reader, writer) = io::pipe().unwrap();
-        let output = File::from(std::os::fd::OwnedFd::from(writer));
-        let short = Some(Duration::from_millis(5));
-        assert!(!wait(&source, &output, short).unwrap());
-        io::Write::write_all(&mut peer, b"x").unwrap();
-        assert!(wait(&source, &output, None).unwrap());
+        let output = File::from(OwnedFd::from(writer));
+        assert!(has_reader(&output));
         drop(reader);
-        let closed = wait(&source, &output, None).unwrap_err();
-        assert_eq!(closed.kind(), ErrorKind::BrokenPipe);
+        wait_for_reader(&output);
+        assert!(!has_reader(&File::open("/dev/null").unwrap()));
     }
 
     #[test]

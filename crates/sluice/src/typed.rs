@@ -12,7 +12,8 @@ use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 /// An endpoint of a ring or a bus whose records or messages are values of a type that implements the traits of serde, in the format of
 /// postcard. Both sides must agree on the type.
 ///
-/// It has `send` and `recv` with their `try_` and `_timeout` forms, and `send_to` of a bus. A record or message that cannot be decoded is
+/// It has `send` and `recv`, and `send_to` of a bus, with their `try_` and `_timeout` forms. The future of an asynchronous send is Send if
+/// the type is Sync. A record or message that cannot be decoded is
 /// released: the next call returns the one after it.
 ///
 /// ```

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +76,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let stats = Arc::new(Stats::start());
     let (id, in_full, reported) = (subscriber.id(), arguments.summary, Arc::clone(&stats));
     let summary = FinalReport::new(move || report(&reported, id, in_full))?;
+    let counted = Arc::clone(&stats);
+    stream::end_with_reader(&output, Arc::clone(&summary), move |error| {
+        stream::explain_output(counted.messages(), "messages", error)
+    })?;
     let mut received = Received {
         format: match (arguments.json, arguments.raw) {
             (true, _) => Format::Json,
@@ -120,25 +123,20 @@ impl Received {
         mut output: &File,
     ) -> Result<()> {
         let limit = arguments.count.unwrap_or(u64::MAX);
-        let timeout = arguments.timeout;
+        let timeout = arguments.timeout.unwrap_or(Duration::MAX);
         while self.stats.messages() < limit {
-            let waited = stream::wait(subscriber.as_fd(), output, timeout);
-            let ready = waited.map_err(|error| self.explain_output(error))?;
-            if let (false, Some(time)) = (ready, timeout) {
-                return Err(self.explain(RecvError::TimedOut(time)));
-            }
-            let received = match arguments.count {
+            let received = match (arguments.count, arguments.timeout) {
                 // A batch could have more messages than requested, which others would miss.
-                Some(_) => self.push(subscriber.try_recv()),
-                None => self.push_all(subscriber.try_recv_batch()),
+                (Some(_), None) => self.push(subscriber.recv()),
+                (Some(_), Some(_)) => self.push(subscriber.recv_timeout(timeout)),
+                (None, None) => self.push_all(subscriber.recv_batch()),
+                (None, Some(_)) => self.push_all(subscriber.recv_batch_timeout(timeout)),
             };
-            match received {
-                // Another subscriber of the queue was first.
-                Err(RecvError::Empty) => continue,
-                other => other.map_err(|error| self.explain(error))?,
-            }
+            received.map_err(|error| self.explain(error))?;
             let written = output.write_all(&self.buffer);
-            written.map_err(|error| self.explain_output(error))?;
+            written.map_err(|error| {
+                stream::explain_output(self.stats.messages(), "messages", error)
+            })?;
             self.buffer.clear();
         }
         Ok(())
@@ -157,10 +155,6 @@ impl Received {
         batch: Result<impl Iterator<Item = Message<'a>>, RecvError>,
     ) -> Result<(), RecvError> {
         batch?.try_for_each(|message| self.push(Ok(message)))
-    }
-
-    fn explain_output(&self, error: io::Error) -> Error {
-        stream::explain_output(self.stats.messages(), "messages", error)
     }
 
     fn explain(&self, error: RecvError) -> Error {

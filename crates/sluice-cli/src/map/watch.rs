@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -70,7 +69,7 @@ struct Received {
     json: bool,
     keys: PrefixArgs,
     buffer: Vec<u8>,
-    changes: u64,
+    changes: Arc<AtomicU64>,
     /// Missed since the last printed change.
     unreported: u64,
     missed: Arc<AtomicU64>,
@@ -80,14 +79,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let output = stream::output()?;
     let map = arguments.map.open_reader()?;
     let mut watcher = map.watch(arguments.after.map_or(WatchFrom::Now, WatchFrom::After))?;
-    let missed = Arc::new(AtomicU64::new(0));
-    let reported = Arc::clone(&missed);
+    let (missed, changes) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (reported, printed) = (Arc::clone(&missed), Arc::clone(&changes));
     let report = FinalReport::new(move || report(&reported))?;
+    stream::end_with_reader(&output, Arc::clone(&report), move |error| {
+        stream::explain_output(printed.load(Ordering::Relaxed), "changes", error)
+    })?;
     let mut received = Received {
         json: arguments.json,
         keys: arguments.keys.clone(),
         buffer: Vec::new(),
-        changes: 0,
+        changes,
         unreported: 0,
         missed,
     };
@@ -115,11 +117,21 @@ impl Received {
     ) -> Result<()> {
         let limit = arguments.count.unwrap_or(u64::MAX);
         let mut printed = Instant::now();
-        while self.changes < limit {
-            let first = self.first(watcher, arguments.timeout, printed, output);
-            let collected = first.and_then(|event| self.collect(event, watcher, limit));
+        while self.changes() < limit {
+            let first = match arguments.timeout {
+                Some(time) => watcher
+                    .recv_timeout(time.saturating_sub(printed.elapsed()))
+                    .map_err(|error| match error {
+                        WatchError::TimedOut(_) => WatchError::TimedOut(time),
+                        other => other,
+                    }),
+                None => watcher.recv(),
+            };
+            let collected = first
+                .map_err(Error::new)
+                .and_then(|event| self.collect(event, watcher, limit));
             let written = output.write_all(&self.buffer);
-            written.map_err(|error| stream::explain_output(self.changes, "changes", error))?;
+            written.map_err(|error| stream::explain_output(self.changes(), "changes", error))?;
             if !self.buffer.is_empty() {
                 self.buffer.clear();
                 printed = Instant::now();
@@ -132,34 +144,11 @@ impl Received {
         Ok(())
     }
 
-    /// The next change. The time for it began when the last one was printed.
-    fn first(
-        &self,
-        watcher: &mut Watcher,
-        timeout: Option<Duration>,
-        printed: Instant,
-        output: &File,
-    ) -> Result<Event> {
-        loop {
-            match watcher.try_recv() {
-                Err(WatchError::Empty) => {}
-                other => return Ok(other?),
-            }
-            let left = timeout.map(|time| time.saturating_sub(printed.elapsed()));
-            let waited = stream::wait(watcher.as_fd(), output, left);
-            let ready =
-                waited.map_err(|error| stream::explain_output(self.changes, "changes", error))?;
-            if let (false, Some(time)) = (ready, timeout) {
-                return Err(WatchError::TimedOut(time).into());
-            }
-        }
-    }
-
     /// The first change, and some of those that are available now.
     fn collect(&mut self, first: Event, watcher: &mut Watcher, limit: u64) -> Result<()> {
         self.push(&first)?;
         for _ in 0..EVENTS {
-            if self.changes == limit || self.buffer.len() >= CHUNK {
+            if self.changes() == limit || self.buffer.len() >= CHUNK {
                 break;
             }
             match watcher.try_recv() {
@@ -180,12 +169,16 @@ impl Received {
         self.buffer
             .extend(line(event, missed, self.json)?.as_bytes());
         self.buffer.push(b'\n');
-        self.changes += 1;
+        self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
     fn explain(&self, error: Error) -> Error {
-        let changes = self.changes;
+        let changes = self.changes();
         match error.downcast_ref() {
             Some(WatchError::Destroyed) => anyhow!("the map was destroyed after {changes} changes"),
             _ => error.context(format!("watching ended after {changes} changes")),

@@ -12,10 +12,11 @@ use sluice_abi::bus::{self, Entry};
 use super::calls;
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, RecvError};
+use crate::shared::bytes::Bytes;
 use crate::shared::region::{Access, Region};
-use crate::wait::Wait;
-use crate::wait::wait_readable;
-use crate::{shared::bytes::Bytes, system_error::SystemError};
+use crate::shared::setup_process::SetupProcess;
+use crate::system_error::SystemError;
+use crate::wait::{Wait, wait_readable};
 
 /// Up to this part of the capacity is kept in messages that were dropped and not released yet.
 const HELD_PART: u64 = 8;
@@ -37,6 +38,8 @@ const SLOT_BYTES: u64 = 256;
 /// With the feature `tokio` there is `AsyncMappedSubscriber`.
 pub struct MappedSubscriber {
     endpoint: Endpoint,
+    /// The process that has the subscriber. Its children must not release messages.
+    process: SetupProcess,
     data: Region,
     capacity: u64,
     entries: [Entry; bus::RECEIVE_MAX],
@@ -68,6 +71,7 @@ impl MappedSubscriber {
             .map_err(|errno| SystemError::new("querying the flags of the bus", errno))?;
         Ok(Self {
             flags,
+            process: SetupProcess::current(),
             is_nonblocking: flags.contains(OFlags::NONBLOCK),
             data: map(&endpoint, info.capacity)?,
             endpoint,
@@ -188,6 +192,10 @@ impl MappedSubscriber {
     }
 
     fn drop_message(&mut self, entry: &Entry) {
+        // A forked child must not release a message of its parent.
+        if !self.process.is_current() {
+            return;
+        }
         self.dropped = entry.sequence + 1;
         self.held += u64::from(entry.length).max(SLOT_BYTES);
         if self.held >= self.capacity / HELD_PART {

@@ -9,8 +9,7 @@ use sluice_abi::bus::{self, Frame};
 
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, SendError};
-use crate::wait::Wait;
-use crate::wait::{Failure, NO_OFFSET, RoomWait, within};
+use crate::wait::{Failure, NO_OFFSET, RoomWait, Wait, within};
 
 /// Sends messages on a bus. Several threads may use one sender at the same time.
 ///

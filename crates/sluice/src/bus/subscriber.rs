@@ -12,8 +12,7 @@ use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, RecvError};
 use super::message::{Batch, Header, Message};
 use crate::system_error::SystemError;
-use crate::wait::Wait;
-use crate::wait::{Failure, NO_OFFSET, wait_readable, within};
+use crate::wait::{Failure, NO_OFFSET, Wait, wait_readable, within};
 
 /// The initial size of the buffer for one message, and for a batch. It grows for larger messages.
 const MESSAGE_BUFFER: usize = 4 << 10;

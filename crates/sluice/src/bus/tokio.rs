@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::task::coop::poll_proceed;
+use tokio::task::coop::{consume_budget, poll_proceed};
 use tokio::time;
 
 use super::error::{OpenError, RecvError, SendError};
@@ -89,30 +89,20 @@ impl AsyncSender {
         self.sender
     }
 
+    /// Attempts before it waits: the readiness of the descriptor is that for the largest message. Each call has a waker of its own,
+    /// because several tasks may send at the same time.
     async fn until(
         &self,
         mut attempt: impl FnMut(&Sender) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        poll_fn(|cx| self.poll_until(cx, &mut attempt)).await
-    }
-
-    /// Attempts before it waits: the readiness of the descriptor is that for the largest message.
-    fn poll_until(
-        &self,
-        cx: &mut Context<'_>,
-        attempt: &mut impl FnMut(&Sender) -> Result<(), SendError>,
-    ) -> Poll<Result<(), SendError>> {
-        let budget = ready!(poll_proceed(cx));
+        consume_budget().await;
         loop {
             match attempt(&self.sender) {
                 Err(SendError::Full) => {}
-                other => {
-                    budget.made_progress();
-                    return Poll::Ready(other);
-                }
+                other => return other,
             }
-            let mut ready = ready!(self.ready.poll_write_ready(cx))
-                .map_err(|source| SystemError::new(WAITING, source))?;
+            let ready = self.ready.writable().await;
+            let mut ready = ready.map_err(|source| SystemError::new(WAITING, source))?;
             // Cleared before the next attempt, so that no wake-up after a failed one is lost.
             ready.clear_ready();
         }

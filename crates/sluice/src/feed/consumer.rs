@@ -14,14 +14,15 @@ use sluice_ring::{AdaptiveSpin, Capacity, Memory, Parker, WakeMethod, Waker};
 use super::claim;
 use super::error::RecvError;
 use super::packet::Header;
+use crate::shared::bytes::Bytes;
 use crate::shared::device::Device;
 use crate::shared::mapping::{Mapping, ProducerMemory};
 use crate::shared::region::{Access, Region, page_size};
 use crate::shared::setup_process::SetupProcess;
 use crate::sys::query;
+use crate::system_error::SystemError;
 use crate::wait::Wait;
 use crate::wait::default_spin_limit;
-use crate::{shared::bytes::Bytes, system_error::SystemError};
 
 /// Receives the packets of a feed through mapped memory. A packet costs no system call while this side does not sleep.
 ///
@@ -91,6 +92,9 @@ impl Consumer {
 
     /// Ends the wait: acknowledges the wake-ups of the descriptor.
     pub fn finish_wait(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         let memory = self.core.memory();
         self.parker.finish_park(memory.consumer());
         self.parker

@@ -19,7 +19,7 @@ use crate::typed::{CodecError, TypedError, call_errors, decode, encode};
 /// map must agree on the types.
 ///
 /// A key must have one encoding only, which a `HashMap` in it has not. A call also takes what a key can be borrowed as, such as `&str` for
-/// `String`, which must have the same encoding.
+/// `String`, which must have the same encoding: an array and a slice have not.
 ///
 /// ```no_run
 /// use serde::{Deserialize, Serialize};

@@ -15,8 +15,7 @@ use super::error::WatchError;
 use super::event::Event;
 use crate::sys::ioctl;
 use crate::system_error::SystemError;
-use crate::wait::Wait;
-use crate::wait::{Failure, NO_OFFSET, wait_readable, within};
+use crate::wait::{Failure, NO_OFFSET, Wait, wait_readable, within};
 
 /// The longest event has less than 5 KiB.
 const BUFFER: usize = 64 << 10;

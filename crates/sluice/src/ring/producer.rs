@@ -157,6 +157,9 @@ impl Producer {
     }
 
     pub(super) fn flush_within(&mut self, wait: Wait) -> Result<(), SendError> {
+        if !self.connection.is_owned() {
+            return Err(SendError::Forked);
+        }
         let core = &mut self.core;
         let poll = || Ok((core.pending()? == 0).then_some(()));
         let awaited = self.connection.wait(wait, poll);
@@ -176,6 +179,18 @@ impl Producer {
             length,
             producer: self,
             publishes: true,
+        })
+    }
+
+    /// A commit of it does not publish the record.
+    pub(super) fn reserve_in_batch(
+        &mut self,
+        length: usize,
+        wait: Wait,
+    ) -> Result<Reservation<'_>, SendError> {
+        Ok(Reservation {
+            publishes: false,
+            ..self.reserve_within(length, wait)?
         })
     }
 
@@ -213,6 +228,9 @@ impl Producer {
 
     #[inline]
     pub(super) fn make_room(&mut self, length: usize, wait: Wait) -> Result<u32, SendError> {
+        if !self.connection.is_owned() {
+            return Err(SendError::Forked);
+        }
         let length = self.fits(length)?;
         if self.core.has_room(length)? {
             self.connection.backoff.note_progress();
@@ -285,6 +303,11 @@ pub struct Reservation<'a> {
     length: u32,
     publishes: bool,
 }
+
+// SAFETY: it is an exclusive slice of memory that belongs to the producer, which may go to another thread.
+unsafe impl Send for Reservation<'_> {}
+// SAFETY: as above; a shared reference only reads it.
+unsafe impl Sync for Reservation<'_> {}
 
 impl Reservation<'_> {
     /// Writes the value at `offset`, aligned or not; returns none if it would extend beyond the reservation. The other side
@@ -370,11 +393,7 @@ impl WriteBatch<'_> {
     /// As [`Producer::reserve`].
     #[inline]
     pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
-        let reservation = self.producer.reserve(length)?;
-        Ok(Reservation {
-            publishes: false,
-            ..reservation
-        })
+        self.producer.reserve_in_batch(length, Wait::Forever)
     }
 
     /// Sends the records now.

@@ -176,6 +176,11 @@ impl AsyncProducer {
         self.producer.abort();
     }
 
+    /// The producer, for calls that this type lacks. Its calls that wait block the runtime.
+    pub fn get_mut(&mut self) -> &mut Producer {
+        &mut self.producer
+    }
+
     pub fn into_inner(self) -> Producer {
         self.producer
     }
@@ -236,6 +241,12 @@ impl AsyncWriteBatch<'_> {
     pub async fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
         self.producer.room(record.len()).await?;
         self.try_send(record)
+    }
+
+    /// Reserves room for a record of the batch. When the ring is full, sends the records of the batch and waits.
+    pub async fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
+        self.producer.room(length).await?;
+        self.producer.producer.reserve_in_batch(length, Wait::Never)
     }
 
     /// As [`WriteBatch::try_send`](super::WriteBatch::try_send).
@@ -369,6 +380,11 @@ impl AsyncConsumer {
     /// As [`Consumer::abort`].
     pub fn abort(self) {
         self.consumer.abort();
+    }
+
+    /// The consumer, for calls that this type lacks. Its calls that wait block the runtime.
+    pub fn get_mut(&mut self) -> &mut Consumer {
+        &mut self.consumer
     }
 
     pub fn into_inner(self) -> Consumer {

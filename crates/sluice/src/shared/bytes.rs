@@ -161,9 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_received_in_place_may_go_to_another_thread() {
+    fn what_is_in_place_may_go_to_another_thread() {
         fn is_send<T: Send>() {}
         is_send::<crate::ring::Record<'_>>();
+        is_send::<crate::ring::Reservation<'_>>();
         is_send::<crate::bus::MappedMessage<'_>>();
         is_send::<crate::feed::Packet<'_>>();
     }

@@ -202,6 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no files in memory")]
     fn the_same_bytes_are_there_twice() {
         let file = memfd_create("region", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, 8192).unwrap();

@@ -53,8 +53,14 @@ fn what_a_child_inherits_is_neither_sent_nor_released_by_it() {
     });
     record.keep();
     drop(room);
+    assert_eq!(producer.pending().expect("not pending"), 16);
     in_child(|| matches!(producer.try_send(b"child's"), Err(SendError::Forked)));
     in_child(|| matches!(consumer.try_recv(), Err(RecvError::Forked)));
+    in_child(|| {
+        consumer.finish_wait();
+        producer.finish_wait();
+        matches!(producer.flush_timeout(LONG), Err(SendError::Forked))
+    });
     let mut into = [0; 8];
     assert_eq!(consumer.try_recv_into(&mut into).expect("gone"), Some(5));
     let empty = consumer.try_recv_into(&mut into);
