@@ -63,15 +63,13 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    print_lists(arguments, |scope| channels(scope, &|_| true))
+    print_lists(arguments, |scope| channels(scope, None))
 }
 
 /// Lists the channels of this kind, with the columns that all kinds have.
 pub fn run_kind(arguments: &Arguments, kind: Kind) -> Result<()> {
-    require(kind)?;
-    print_lists(arguments, |scope| {
-        channels(scope, &|channel| channel.kind == kind)
-    })
+    sluice::features()?.require(kind)?;
+    print_lists(arguments, |scope| channels(scope, Some(kind)))
 }
 
 /// Lists the channels of this kind with the columns that `query` returns. A channel that is removed meanwhile is not listed.
@@ -80,7 +78,7 @@ pub fn run_kind_with<T: Columns, O: Serialize>(
     kind: Kind,
     query: impl Fn(&Scope, ChannelInfo) -> sluice::Result<(Row<T>, O)>,
 ) -> Result<()> {
-    require(kind)?;
+    sluice::features()?.require(kind)?;
     print_lists(arguments, |scope| {
         list(scope, |channel| {
             if channel.kind != kind {
@@ -96,35 +94,20 @@ pub fn run_kind_with<T: Columns, O: Serialize>(
 
 /// Lists the feeds, which are in the root scope.
 pub fn run_feeds(format: &Format) -> Result<()> {
-    require(Kind::Feed)?;
-    let is_feed = |channel: &ChannelInfo| channel.kind == Kind::Feed;
-    print(channels(&Scope::root(), &is_feed)?, format)
+    sluice::features()?.require(Kind::Feed)?;
+    print(channels(&Scope::root(), Some(Kind::Feed))?, format)
 }
 
-/// Fails if the module does not support the kind: its list would be empty.
-fn require(kind: Kind) -> sluice::Result<()> {
-    let missing = match kind {
-        Kind::Pipe => "pipes",
-        Kind::Ring => "rings",
-        Kind::Bus => "buses",
-        Kind::Map => "maps",
-        _ => "feeds",
-    };
-    match sluice::features()?.has_kind(kind) {
-        true => Ok(()),
-        false => Err(sluice::Error::ModuleTooOld { missing }),
-    }
-}
-
+/// Those of a kind, or of all kinds.
 fn channels(
     scope: &Scope,
-    filter: &impl Fn(&ChannelInfo) -> bool,
+    kind: Option<Kind>,
 ) -> sluice::Result<Vec<Listed<ChannelInfo, ChannelRow>>> {
-    let show = |channel: &ChannelInfo| (ChannelRow::from(channel), ChannelRow::from(channel));
-    list(
-        scope,
-        |channel| Ok(filter(&channel).then(|| show(&channel))),
-    )
+    list(scope, |channel| {
+        let is_listed = kind.is_none_or(|kind| channel.kind == kind);
+        let row = || ChannelRow::from(&channel);
+        Ok(is_listed.then(|| (row(), row())))
+    })
 }
 
 fn list<T, O>(

@@ -120,7 +120,7 @@ pub fn end_with_reader(
     let output = duplicate(output).context("cannot use standard output")?;
     thread::spawn(move || {
         wait_for_reader(&output);
-        // What is being written has failed, and its error is the first.
+        // A write in progress fails, too, and reports its own error.
         thread::sleep(Duration::from_millis(100));
         let _ = report.print();
         let error = error(ErrorKind::BrokenPipe.into());

@@ -203,20 +203,10 @@ impl Channel {
                 scope,
                 owner: None,
             },
-            Some(libc::EINVAL) if self.kind == Kind::Ring && !supports(Kind::Ring) => {
-                Error::ModuleTooOld { missing: "rings" }
-            }
-            Some(libc::EINVAL) if self.kind == Kind::Bus && !supports(Kind::Bus) => {
-                Error::ModuleTooOld { missing: "buses" }
-            }
-            Some(libc::EINVAL) if self.kind == Kind::Map && !supports(Kind::Map) => {
-                Error::ModuleTooOld { missing: "maps" }
-            }
-            // A module without feeds knows neither the kind nor the root scope.
-            Some(libc::EINVAL | libc::EBADF)
-                if self.kind == Kind::Feed && !supports(Kind::Feed) =>
-            {
-                Error::ModuleTooOld { missing: "feeds" }
+            Some(errno) if may_be_unsupported(self.kind, errno) && !supports(self.kind) => {
+                Error::ModuleTooOld {
+                    missing: self.kind.plural(),
+                }
             }
             Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
             errno => {
@@ -240,6 +230,15 @@ fn repeat_remove(mut remove: impl FnMut() -> io::Result<i32>) -> io::Result<()> 
             Err((Some(libc::ENOENT), _)) if interrupted => return Ok(()),
             other => return other.map(drop).map_err(|(_, error)| error),
         }
+    }
+}
+
+/// Whether a module without the kind answers with this errno. The oldest has pipes; one without feeds has no root scope, either.
+fn may_be_unsupported(kind: Kind, errno: i32) -> bool {
+    match kind {
+        Kind::Ring | Kind::Bus | Kind::Map => errno == libc::EINVAL,
+        Kind::Feed => [libc::EINVAL, libc::EBADF].contains(&errno),
+        Kind::Pipe | Kind::Other(_) => false,
     }
 }
 

@@ -22,6 +22,16 @@ impl Features {
         number < u64::BITS && self.kinds & (1 << number) != 0
     }
 
+    /// Fails with [`Error::ModuleTooOld`] unless channels of this kind can be opened.
+    pub fn require(&self, kind: Kind) -> Result<()> {
+        match self.has_kind(kind) {
+            true => Ok(()),
+            false => Err(Error::ModuleTooOld {
+                missing: kind.plural(),
+            }),
+        }
+    }
+
     /// Whether the module supports every feature that this library can use. One with a later `abi` does not: something was
     /// removed or has another meaning.
     pub fn has_all(&self) -> bool {

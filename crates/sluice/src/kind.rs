@@ -42,6 +42,19 @@ impl Kind {
     }
 }
 
+impl Kind {
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Pipe => "pipes",
+            Self::Ring => "rings",
+            Self::Feed => "feeds",
+            Self::Bus => "buses",
+            Self::Map => "maps",
+            Self::Other(_) => "channels of this kind",
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -214,7 +214,7 @@ impl CodecError {
 diagnosed!(CodecError);
 
 /// Short values need no allocation.
-const SHORT: usize = 256;
+pub(crate) const SHORT: usize = 256;
 
 /// The bytes of a value.
 #[expect(

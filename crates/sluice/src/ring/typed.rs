@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 #[cfg(feature = "tokio")]
 use super::tokio::{AsyncConsumer, AsyncProducer};
 use super::{Consumer, Producer, Record, RecvError, SendError};
-use crate::typed::{CodecError, call_errors, decode, typed_recvs, typed_sends};
+use crate::typed::{CodecError, SHORT, call_errors, decode, typed_recvs, typed_sends};
 
 call_errors!(SendError, RecvError);
 
@@ -21,7 +21,7 @@ typed_recvs!(AsyncConsumer, RecvError, Option<T>, decode_record, self [async] [.
 /// Of a copy: the producer may change the record meanwhile.
 fn decode_record<T: DeserializeOwned>(record: Option<Record<'_>>) -> Result<Option<T>, CodecError> {
     let decoded = record.map(|record| {
-        let mut room = [0; 256];
+        let mut room = [0; SHORT];
         match room.get_mut(..record.len()) {
             Some(room) => {
                 record.copy_to(0, room);
