@@ -29,7 +29,8 @@
 #define DEFAULT_CAPACITY SZ_1M
 #define SUBSCRIBERS_LIMIT 1024
 #define POLICIES (SLUICE_BUS_DROP | SLUICE_BUS_BLOCK | SLUICE_BUS_EVICT)
-#define FLAGS (SLUICE_BUS_MAPPABLE | SLUICE_BUS_MAPPED | SLUICE_BUS_MONITOR)
+#define OWN_FLAGS (SLUICE_BUS_MAPPED | SLUICE_BUS_MONITOR | SLUICE_BUS_ADDRESSED)
+#define FLAGS (SLUICE_BUS_MAPPABLE | OWN_FLAGS)
 
 static unsigned int bus_max_subscribers = 256;
 module_param(bus_max_subscribers, uint, 0644);
@@ -74,6 +75,9 @@ static int bus_resolve(const struct sluice_bus *bus, struct sluice_bus_params *p
 {
 	bool maps = params->flags & SLUICE_BUS_MAPPED;
 
+	if (params->flags & SLUICE_BUS_ADDRESSED &&
+	    (bus->mode != SLUICE_BUS_MULTICAST || params->flags & SLUICE_BUS_MONITOR))
+		return -EINVAL;
 	if (params->flags & SLUICE_BUS_MONITOR) {
 		if (maps || params->policy & ~SLUICE_BUS_DROP)
 			return -EINVAL;
@@ -141,7 +145,7 @@ static int bus_attach(struct sluice_endpoint *endpoint, const void *given)
 	sluice_spin_init(&end->spin);
 	if (endpoint->flags & SLUICE_OPEN_READ)
 		err = subscribe(end, params);
-	else if (params->flags & (SLUICE_BUS_MAPPED | SLUICE_BUS_MONITOR) || params->policy)
+	else if (params->flags & OWN_FLAGS || params->policy)
 		err = -EINVAL;
 	if (err)
 		sluice_bus_opener_depart(end->bus, end->opener);
@@ -173,6 +177,8 @@ static __poll_t bus_poll(struct file *file, poll_table *table)
 		sluice_wait_poll(file, &bus->writable, table);
 	if (READ_ONCE(bus->destroyed))
 		return EPOLLHUP | EPOLLERR;
+	if (end->subscriber && atomic_read(&end->subscriber->notice))
+		events |= EPOLLIN | EPOLLRDNORM | EPOLLPRI;
 	length = end->subscriber ? sluice_bus_next_length(end) : -EAGAIN;
 	if (length >= 0)
 		events |= EPOLLIN | EPOLLRDNORM;
@@ -390,6 +396,39 @@ static long bus_change_setting(struct sluice_bus_endpoint *end, unsigned int num
 	return put_user((u64)ret, &user->value);
 }
 
+/* A subscriber that is full is one nevertheless: who sends to it waits, or evicts it. */
+static long take_turn(struct sluice_bus *bus, u64 *id)
+{
+	struct sluice_bus_subscriber *subscriber;
+	int err;
+
+	if (*id)
+		return -EINVAL;
+	if (bus->mode != SLUICE_BUS_MULTICAST)
+		return -EOPNOTSUPP;
+	if (READ_ONCE(bus->destroyed))
+		return -EPIPE;
+	rcu_read_lock();
+	err = sluice_bus_subscriber_next(bus, &subscriber);
+	if (subscriber)
+		*id = subscriber->id;
+	rcu_read_unlock();
+	return *id ? 0 : err;
+}
+
+static long bus_take_turn(struct file *file, struct sluice_setting __user *user)
+{
+	u64 value;
+	long ret = sluice_user_setting_read(&value, user);
+
+	if (ret)
+		return ret;
+	if (!(file->f_mode & FMODE_WRITE))
+		return -EBADF;
+	ret = take_turn(sluice_bus_endpoint(file)->bus, &value);
+	return ret ?: put_user(value, &user->value);
+}
+
 static long get_next_length(struct sluice_bus_endpoint *end, int __user *user)
 {
 	int length = end->subscriber ? sluice_bus_next_length(end) : -EBADF;
@@ -420,6 +459,8 @@ static long bus_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return sluice_bus_receive_mapped(file, user);
 	case _IOC_NR(SLUICE_BUS_SUBSCRIBERS):
 		return get_subscribers(end->bus, user);
+	case _IOC_NR(SLUICE_BUS_TURN):
+		return bus_take_turn(file, user);
 	default:
 		return sluice_endpoint_ioctl(file, command, user);
 	}
@@ -452,7 +493,7 @@ static int bus_allocate(struct sluice_bus *bus)
 
 	if (err)
 		return err;
-	bus->table = sluice_channel_kvcalloc(&bus->channel, bus->room + SLUICE_BUS_MONITORS_MAX,
+	bus->table = sluice_channel_kvcalloc(&bus->channel, 2 * bus->room + SLUICE_BUS_MONITORS_MAX,
 					     sizeof(*bus->table));
 	if (!bus->table)
 		return -ENOMEM;

@@ -26,6 +26,11 @@
  *   (bus_ring.c), under `lock`. (bus-T) It is stored with release, and loaded with acquire by
  *   senders before they overwrite what it has passed.
  *
+ * A subscriber with the flag ADDRESSED takes no turn: it is a client, which sends requests to the
+ * others and receives replies. (bus-N) It gets a notice when one of the others has ended, or it has
+ * lost messages: `notice` is set by an exchange after the change, and taken by an exchange, so that
+ * who takes it sees the change.
+ *
  * A reservation and a claim last only while preemption and page faults are disabled. So none is
  * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
  * more than the copy of one message. A copy that would fault is cancelled, and made from or to a
@@ -60,6 +65,7 @@ struct sluice_ring_memory;
 
 /* Positions in the ring of bytes are counted in units of this many bytes. */
 #define SLUICE_BUS_UNIT_SHIFT 6
+#define SLUICE_BUS_SLOT_BYTES 256	/* of the capacity per slot */
 
 /* The longest message, which is copied without preemption: too long a time for PREEMPT_RT. */
 #define SLUICE_BUS_COPY_MAX (IS_ENABLED(CONFIG_PREEMPT_RT) ? SZ_64K : SLUICE_BUS_MESSAGE_MAX)
@@ -92,6 +98,7 @@ struct sluice_bus_slot {
 	u32 length;			/* bytes */
 	bool discarded;			/* the copy failed: not a message */
 	u64 target;			/* id of the subscriber, or 0 */
+	u64 tag;			/* the sender's */
 	u32 messages_before;		/* in the current move of `tail` (L) */
 	u32 to_all_before;		/* messages to all subscribers, in that move (L) */
 	const struct sluice_bus_opener *sender;
@@ -102,8 +109,9 @@ struct sluice_bus_subscriber {
 	u64 id;				/* its opener's, or 0 */
 	struct rcu_head rcu;
 	u32 policy;			/* SLUICE_BUS_DROP and so on */
-	u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR */
-	u64 limit;			/* unread bytes that are addressed to it */
+	u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR, _ADDRESSED */
+	atomic_t notice;		/* ADDRESSED: whether it is not told yet (bus-N) */
+	u64 limit;			/* of unread_bytes */
 	u64 moved_from;			/* the cursor before the current move of `tail` (L) */
 
 	/* The sequence of the next message << 1 | whether it is claimed (bus-C) */
@@ -115,7 +123,7 @@ struct sluice_bus_subscriber {
 
 	/* Addressed to it: from before the reservation until they are received or lost */
 	atomic64_t unread ____cacheline_aligned_in_smp;	/* messages */
-	atomic64_t unread_bytes;
+	atomic64_t unread_bytes;	/* at least SLUICE_BUS_SLOT_BYTES of each */
 	struct sluice_wait_queue readable;	/* in the mode multicast */
 };
 
@@ -131,7 +139,7 @@ struct sluice_bus {
 	struct sluice_ring_memory *memory;
 	void *data;			/* the bytes, mapped twice in a row */
 	struct sluice_bus_subscriber *queue;	/* of a unicast bus, or NULL */
-	unsigned int room;		/* subscribers, without monitors */
+	unsigned int room;		/* of each part of the table but the monitors' */
 	bool destroyed;
 
 	/* Sequence and unit of the next reservation: each modulo 2^32, in one word */
@@ -139,11 +147,12 @@ struct sluice_bus {
 
 	/* As head, of the oldest message that must be kept (bus-T) */
 	atomic64_t tail ____cacheline_aligned_in_smp;
-	unsigned int subscriber_count;		/* without monitors (L) */
+	unsigned int subscriber_count;		/* without the next two (L) */
+	unsigned int addressed_count;		/* (L) */
 	unsigned int monitor_count;		/* (L) */
 	/*
-	 * First the subscribers, then, from `room` on, the monitors, each dense; changed under the
-	 * lock, read under it or, with gaps, under RCU
+	 * The subscribers, from `room` on those with ADDRESSED, and from twice `room` on the
+	 * monitors, each part dense; changed under the lock, read under it or, with gaps, under RCU
 	 */
 	struct sluice_bus_subscriber __rcu **table;
 	struct xarray subscribers;		/* by id, without monitors */
@@ -158,7 +167,7 @@ struct sluice_bus {
 	u64 evicted;			/* (L) */
 	unsigned int senders;		/* endpoints open for writing (L) */
 	unsigned int receivers;		/* unicast: endpoints open for reading (L) */
-	atomic_t turn;			/* multicast: the next subscriber */
+	atomic_t turn;			/* multicast: the next subscriber without ADDRESSED */
 	atomic64_t unsubscribed;
 	atomic64_t discarded;		/* slots */
 };
@@ -438,7 +447,7 @@ u32 sluice_bus_head(const struct sluice_bus *bus);
 /**
  * sluice_bus_nth() - returns a subscriber or a monitor by its number
  * @bus: the bus
- * @n: the number, from 0; the monitors follow the subscribers
+ * @n: the number, from 0; those with ADDRESSED follow the others, and the monitors are last
  *
  * Context: under bus->lock, or under RCU, where some may be missing.
  * Return: the subscriber, or NULL: there are no more.
@@ -446,10 +455,13 @@ u32 sluice_bus_head(const struct sluice_bus *bus);
 static inline struct sluice_bus_subscriber *sluice_bus_nth(struct sluice_bus *bus, unsigned int n)
 {
 	unsigned int count = READ_ONCE(bus->subscriber_count);
+	unsigned int addressed = READ_ONCE(bus->addressed_count);
 
-	if (n >= count)
+	if (n >= count + addressed)
+		n = n - count - addressed + 2 * bus->room;
+	else if (n >= count)
 		n = n - count + bus->room;
-	if (n >= bus->room + SLUICE_BUS_MONITORS_MAX)
+	if (n >= 2 * bus->room + SLUICE_BUS_MONITORS_MAX)
 		return NULL;
 	return rcu_dereference_check(bus->table[n], lockdep_is_held(&bus->lock));
 }
@@ -536,6 +548,27 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus,
 int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscriber **found);
 
 /**
+ * sluice_bus_take_notice() - takes the notice of a subscriber with ADDRESSED
+ * @subscriber: the subscriber
+ *
+ * (bus-N) The exchange pairs with the one in sluice_bus_notify().
+ *
+ * Return: true if there was one: another subscriber has ended, or this one has lost messages.
+ */
+static inline bool sluice_bus_take_notice(struct sluice_bus_subscriber *subscriber)
+{
+	return atomic_read(&subscriber->notice) && atomic_xchg(&subscriber->notice, 0);
+}
+
+/**
+ * sluice_bus_notify() - gives a subscriber a notice if it has the flag ADDRESSED
+ * @subscriber: the subscriber
+ *
+ * Context: under bus->lock.
+ */
+void sluice_bus_notify(struct sluice_bus_subscriber *subscriber);
+
+/**
  * sluice_bus_subscribers_are_full() - tests whether no subscriber can take a message
  * @bus: the bus, in the mode multicast
  *
@@ -561,6 +594,12 @@ static inline bool sluice_bus_is_full(const struct sluice_bus_subscriber *subscr
 	return atomic64_read(&subscriber->unread_bytes) > subscriber->limit;
 }
 
+/* What a message counts in `unread_bytes`: it uses a slot, however short it is. */
+static inline u64 sluice_bus_unread_cost(u32 length)
+{
+	return max_t(u64, length, SLUICE_BUS_SLOT_BYTES);
+}
+
 /**
  * sluice_bus_unread_add() - counts a message that is addressed to a subscriber (bus-U)
  * @subscriber: the subscriber
@@ -570,7 +609,7 @@ static inline bool sluice_bus_is_full(const struct sluice_bus_subscriber *subscr
  */
 static inline void sluice_bus_unread_add(struct sluice_bus_subscriber *subscriber, u32 length)
 {
-	atomic64_add(length, &subscriber->unread_bytes);
+	atomic64_add(sluice_bus_unread_cost(length), &subscriber->unread_bytes);
 	atomic64_inc_return(&subscriber->unread);
 }
 
@@ -586,10 +625,11 @@ static inline void sluice_bus_unread_add(struct sluice_bus_subscriber *subscribe
  */
 static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscriber, u32 length)
 {
-	u64 bytes = atomic64_sub_return(length, &subscriber->unread_bytes);
+	u64 cost = sluice_bus_unread_cost(length);
+	u64 bytes = atomic64_sub_return(cost, &subscriber->unread_bytes);
 	bool none = !atomic64_dec_return_release(&subscriber->unread);
 
-	return none || (bytes <= subscriber->limit && bytes + length > subscriber->limit);
+	return none || (bytes <= subscriber->limit && bytes + cost > subscriber->limit);
 }
 
 /* ---- bus_send.c ---- */
@@ -624,8 +664,9 @@ bool sluice_bus_is_writable(struct sluice_bus *bus);
  * @to: where the messages go, with their frames unless the format is SLUICE_BUS_RAW
  *
  * Return: the number of bytes; -EINVAL: the subscriber is mapped; -EPIPE: the bus is destroyed;
- * -EAGAIN: the call is nonblocking and there is no message; -ESHUTDOWN: the subscriber was evicted;
- * -EMSGSIZE: the first message does not fit; -EFAULT; -ENOMEM; -ERESTARTSYS: a signal is pending.
+ * -EAGAIN: the call is nonblocking and there is no message; -ENOLINK: there is a notice (bus-N) and
+ * no message; -ESHUTDOWN: the subscriber was evicted; -EMSGSIZE: the first message does not fit;
+ * -EFAULT; -ENOMEM; -ERESTARTSYS: a signal is pending.
  */
 ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to);
 

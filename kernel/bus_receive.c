@@ -160,7 +160,8 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 
 static bool bus_receive_ends_wait(struct sluice_bus_endpoint *end)
 {
-	return READ_ONCE(end->bus->destroyed) || sluice_bus_next_length(end) != -EAGAIN;
+	return READ_ONCE(end->bus->destroyed) || atomic_read(&end->subscriber->notice) ||
+	       sluice_bus_next_length(end) != -EAGAIN;
 }
 
 /* In the mode unicast: after a wake-up, if there is another message. */
@@ -193,6 +194,7 @@ static void fill_frame(struct sluice_bus_frame *frame, const struct sluice_bus_s
 		.pid = pid_nr_ns(sender->pid, task_active_pid_ns(current)),
 		.uid = from_kuid_munged(ns, sender->uid),
 		.gid = from_kgid_munged(ns, sender->gid),
+		.tag = slot->tag,
 	};
 }
 
@@ -444,6 +446,8 @@ ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to)
 			break;
 		}
 		ret = try_read(end, to, format);
+		if (ret == -EAGAIN && sluice_bus_take_notice(end->subscriber))
+			ret = -ENOLINK;
 		if (ret != -EAGAIN || sluice_bus_is_nonblocking(iocb))
 			break;
 		ret = wait_for_message(end);

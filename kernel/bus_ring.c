@@ -29,7 +29,6 @@
 #include "trace.h"
 
 #define UNIT BIT(SLUICE_BUS_UNIT_SHIFT)
-#define SLOT_BYTES 256		/* of the capacity per slot */
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
 #define STEP_MAX 4096		/* slots that a scan or a move passes under the lock at a time */
 #define ATTEMPTS_MAX 1000	/* to move cursors that are claimed, under the lock at a time */
@@ -319,6 +318,7 @@ static void bus_count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber 
 	WRITE_ONCE(subscriber->lost, subscriber->lost + count);
 	if (!sluice_bus_is_monitor(subscriber))
 		WRITE_ONCE(bus->lost, bus->lost + count);
+	sluice_bus_notify(subscriber);
 }
 
 /* A message for one subscriber, which has lost it if its cursor was moved past it. */
@@ -525,7 +525,7 @@ static int slots_init(struct sluice_bus *bus)
 {
 	u32 i;
 
-	bus->slot_count = bus->capacity / SLOT_BYTES;
+	bus->slot_count = bus->capacity / SLUICE_BUS_SLOT_BYTES;
 	bus->slots = sluice_channel_kvcalloc(&bus->channel, bus->slot_count, sizeof(*bus->slots));
 	if (!bus->slots)
 		return -ENOMEM;

@@ -19,6 +19,7 @@
 struct message {
 	struct sluice_bus_opener *sender;
 	u64 target;			/* id, or 0 */
+	u64 tag;
 	u64 chosen;			/* multicast: id of the subscriber whose turn it is, or 0 */
 	int turns;			/* taken to find it */
 	size_t length;
@@ -45,8 +46,8 @@ static int skip_zeros(struct iov_iter *from, size_t length)
 	return 0;
 }
 
-/* Reads what precedes the message. 0, -EFAULT, -EINVAL, -E2BIG. */
-static int read_frame(struct iov_iter *from, u64 *target)
+/* Reads what precedes the bytes of the message. 0, -EFAULT, -EINVAL, -E2BIG. */
+static int read_frame(struct iov_iter *from, struct message *message)
 {
 	struct sluice_bus_frame frame;
 	size_t count = iov_iter_count(from);
@@ -57,12 +58,14 @@ static int read_frame(struct iov_iter *from, u64 *target)
 	if (!copy_from_iter_full(&frame, sizeof(frame), from))
 		return -EFAULT;
 	if (frame.size < sizeof(frame) || frame.size > min_t(size_t, count, PAGE_SIZE) ||
-	    memchr_inv(&frame.sender, 0, sizeof(frame) - offsetof(typeof(frame), sender)))
+	    memchr_inv(&frame.sender, 0,
+		       offsetof(typeof(frame), tag) - offsetof(typeof(frame), sender)))
 		return -EINVAL;
 	err = skip_zeros(from, frame.size - sizeof(frame));
 	if (err)
 		return err;
-	*target = frame.target;
+	message->target = frame.target;
+	message->tag = frame.tag;
 	return frame.length == iov_iter_count(from) ? 0 : -EINVAL;
 }
 
@@ -122,6 +125,7 @@ static int bus_put_message(struct sluice_bus *bus, const struct message *message
 		return -ENOSPC;
 	}
 	slot->target = target ? target->id : 0;
+	slot->tag = message->tag;
 	slot->sender = message->sender;
 	set_end(message->sender, slot->stamp + bus->slot_count + 1);
 	discarded = !copy_to_slot(bus, slot, message);
@@ -336,7 +340,7 @@ ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	int err = 0;
 
 	if (READ_ONCE(end->format) != SLUICE_BUS_RAW)
-		err = read_frame(from, &message.target);
+		err = read_frame(from, &message);
 	if (err)
 		return err;
 	message.length = iov_iter_count(from);

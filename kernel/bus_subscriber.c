@@ -67,7 +67,7 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_create(struct sluice_bus *bu
 	subscriber->opener = opener;
 	subscriber->id = opener ? opener->id : 0;
 	subscriber->policy = params->policy;
-	subscriber->flags = params->flags & (SLUICE_BUS_MAPPED | SLUICE_BUS_MONITOR);
+	subscriber->flags = params->flags & ~SLUICE_BUS_MAPPABLE;
 	subscriber->limit = params->limit ?: bus->capacity / 2;
 	sluice_wait_queue_init(&subscriber->readable);
 	return subscriber;
@@ -84,10 +84,37 @@ static struct part part_for(struct sluice_bus *bus, const struct sluice_bus_subs
 {
 	if (sluice_bus_is_monitor(subscriber))
 		return (struct part) {
-			bus->table + bus->room, &bus->monitor_count, SLUICE_BUS_MONITORS_MAX
+			bus->table + 2 * bus->room, &bus->monitor_count, SLUICE_BUS_MONITORS_MAX
+		};
+	if (subscriber->flags & SLUICE_BUS_ADDRESSED)
+		return (struct part) {
+			bus->table + bus->room, &bus->addressed_count, bus->room
 		};
 	return (struct part) { bus->table, &bus->subscriber_count, bus->room };
 }
+
+/* ---- notices ---- */
+
+/* A subscriber without messages may sleep. */
+void sluice_bus_notify(struct sluice_bus_subscriber *subscriber)
+{
+	if (!(subscriber->flags & SLUICE_BUS_ADDRESSED))
+		return;
+	atomic_xchg(&subscriber->notice, 1);	/* (bus-N) */
+	sluice_wait_wake_all(&subscriber->readable, EPOLLIN | EPOLLRDNORM | EPOLLPRI);
+}
+
+/* Under the lock, after others have ended: requests that they have not answered get no reply. */
+static void notify_addressed(struct sluice_bus *bus)
+{
+	struct sluice_bus_subscriber *subscriber;
+	unsigned int i;
+
+	for (i = bus->subscriber_count; (subscriber = sluice_bus_nth(bus, i)); i++)
+		sluice_bus_notify(subscriber);
+}
+
+/* ---- addition and removal ---- */
 
 /* Under the lock, so that the tail does not move between the look at the head and the addition. */
 static int bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
@@ -150,9 +177,10 @@ static void remove_at(struct sluice_bus *bus, struct part part, unsigned int ind
 
 void sluice_bus_remove_evicted(struct sluice_bus *bus)
 {
-	struct part part = { bus->table, &bus->subscriber_count, bus->room };
-	unsigned int before = bus->subscriber_count, i = before;
+	unsigned int addressed = bus->addressed_count, others = bus->subscriber_count;
+	unsigned int i = others + addressed;
 
+	/* From the end, because the last one of a part takes the place of one that is removed. */
 	while (i--) {
 		struct sluice_bus_subscriber *subscriber = sluice_bus_nth(bus, i);
 
@@ -160,12 +188,14 @@ void sluice_bus_remove_evicted(struct sluice_bus *bus)
 			continue;
 		WRITE_ONCE(bus->evicted, bus->evicted + 1);
 		trace_sluice_bus_evict(&bus->channel, subscriber->id);
-		remove_at(bus, part, i);
+		remove_at(bus, part_for(bus, subscriber), i < others ? i : i - others);
 		if (sluice_bus_readable(bus, subscriber) != &bus->readable)
 			sluice_wait_wake_all(&subscriber->readable, 0);
 	}
-	if (bus->subscriber_count != before)
-		sluice_wait_wake_all(&bus->readable, 0);
+	if (bus->subscriber_count == others)
+		return;
+	sluice_wait_wake_all(&bus->readable, 0);
+	notify_addressed(bus);
 }
 
 void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
@@ -178,6 +208,8 @@ void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subs
 		if (rcu_access_pointer(part.places[i]) != subscriber)
 			continue;
 		remove_at(bus, part, i);
+		if (part.count == &bus->subscriber_count)
+			notify_addressed(bus);
 		break;
 	}
 	spin_unlock(&bus->lock);

@@ -25,6 +25,7 @@ pub const EVICT: u32 = 0x04;
 pub const MAPPABLE: u32 = 0x01;
 pub const MAPPED: u32 = 0x02;
 pub const MONITOR: u32 = 0x04;
+pub const ADDRESSED: u32 = 0x08;
 
 /// Values of `format`.
 pub const RAW: u32 = 0;
@@ -50,6 +51,7 @@ pub const SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x41);
 pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x42);
 pub const RECEIVE: Ioctl = libc::_IOWR::<Receive>(TYPE, 0x43);
 pub const SUBSCRIBERS: Ioctl = libc::_IOWR::<Subscribers>(TYPE, 0x44);
+pub const TURN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x45);
 
 structure! {
     pub struct Params = "sluice_bus_params" {
@@ -76,7 +78,7 @@ structure! {
         pub uid: u32,
         pub gid: u32,
         pub reserved: u32,
-        pub reserved1: u64,
+        pub tag: u64,
     }
 }
 
@@ -205,7 +207,7 @@ mod tests {
             uid: 6,
             gid: 7,
             reserved: 8,
-            reserved1: 9,
+            tag: 9,
             ..Frame::new(10, 1 << 33)
         };
         // SAFETY: it has no padding, and any bytes are a valid byte array.

@@ -488,6 +488,7 @@ struct sluice_feed_info {
 #define SLUICE_BUS_MAPPABLE	0x01	/* the bus: subscribers may map its memory */
 #define SLUICE_BUS_MAPPED	0x02	/* this subscriber: receives through mapped memory */
 #define SLUICE_BUS_MONITOR	0x04	/* this subscriber: sees all messages, delays none */
+#define SLUICE_BUS_ADDRESSED	0x08	/* this subscriber: takes no turn; multicast only */
 
 /* Values of format: what read(2) and write(2) of an endpoint carry. */
 #define SLUICE_BUS_RAW		0	/* the bytes of one message */
@@ -500,7 +501,7 @@ struct sluice_feed_info {
  */
 struct sluice_bus_params {
 	__u32 size;
-	__u32 flags;			/* SLUICE_BUS_MAPPABLE, _MAPPED, _MONITOR */
+	__u32 flags;			/* SLUICE_BUS_MAPPABLE, _MAPPED, _MONITOR, _ADDRESSED */
 	__u32 mode;			/* SLUICE_BUS_BROADCAST, _MULTICAST, _UNICAST */
 	__u32 policies;			/* permitted; 0: _DROP and _EVICT. Unicast: only 0 */
 	__u32 policy;			/* of this subscriber, one bit; 0: the first permitted */
@@ -511,8 +512,8 @@ struct sluice_bus_params {
 #define SLUICE_BUS_PARAMS_SIZE_VER0 32
 
 /*
- * Precedes the bytes of a message in the formats _FRAMED and _BATCHED. In: size, length, target;
- * the rest is 0. Out: all fields. In the format _BATCHED each frame begins at a multiple of 8.
+ * Precedes the bytes of a message in the formats _FRAMED and _BATCHED. In: size, length, target,
+ * tag; the rest is 0. Out: all fields. In the format _BATCHED each frame begins at a multiple of 8.
  */
 struct sluice_bus_frame {
 	__u32 size;			/* of this structure; out: 64 */
@@ -525,7 +526,7 @@ struct sluice_bus_frame {
 	__u32 uid;			/* of that opener, in the receiver's user namespace */
 	__u32 gid;			/* of that opener, in the receiver's user namespace */
 	__u32 reserved;
-	__u64 reserved1;
+	__u64 tag;			/* what the sender gave, such as the number of a request */
 };
 
 #define SLUICE_BUS_FRAME_SIZE_VER0 64
@@ -542,12 +543,12 @@ struct sluice_bus_frame {
  */
 struct sluice_bus_info {
 	__u32 size;
-	__u32 flags;			/* SLUICE_BUS_MAPPABLE; the endpoint: _MAPPED, _MONITOR */
+	__u32 flags;			/* _MAPPABLE; the endpoint: _MAPPED, _MONITOR, _ADDRESSED */
 	__u32 mode;
 	__u32 policies;			/* unicast: 0 */
 	__u64 capacity;			/* bytes */
 	__u64 message_max;		/* the largest message, bytes */
-	__u32 subscribers;		/* without monitors */
+	__u32 subscribers;		/* without monitors and those with _ADDRESSED */
 	__u32 senders;
 	__u64 sent;			/* messages since creation */
 	__u64 unsubscribed;		/* since creation: broadcast without a subscriber */
@@ -602,7 +603,7 @@ struct sluice_bus_receive {
 struct sluice_bus_subscriber_info {
 	__u64 id;
 	__u32 policy;
-	__u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR */
+	__u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR, _ADDRESSED */
 	__u64 lag;			/* messages not yet received */
 	__u64 lost;			/* messages since it was opened */
 	__u32 pid;			/* of its opener; 0: not visible here */
@@ -627,6 +628,12 @@ struct sluice_bus_subscribers {
 #define SLUICE_BUS_SUBSCRIBER_INFO_SIZE_VER0 40
 #define SLUICE_BUS_SUBSCRIBERS_SIZE_VER0 32
 #define SLUICE_BUS_SUBSCRIBERS _IOWR(SLUICE_IOCTL_TYPE, 0x44, struct sluice_bus_subscribers)
+
+/*
+ * Takes the turn of a message that is not sent. In: value 0. Out: value, the id of the subscriber
+ * that it would go to. EAGAIN: all are full. ENOTCONN: none. EOPNOTSUPP: not multicast. EPIPE.
+ */
+#define SLUICE_BUS_TURN _IOWR(SLUICE_IOCTL_TYPE, 0x45, struct sluice_setting)
 
 /*
  * ---- Maps: SLUICE_KIND_MAP ----

@@ -14,8 +14,8 @@ use nix::sys::uio::{readv, writev};
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGES, Params, broadcast, content, drain,
-    drain_framed, fill, framed, id, longest, next_length, receive, receive_framed, receive_present,
-    send, send_numbered, send_to, state, with_policy,
+    drain_framed, fill, framed, id, longest, never_full, next_length, receive, receive_framed,
+    receive_present, send, send_numbered, send_to, state, with_policy,
 };
 use crate::support::channel::read_some;
 use crate::support::check::{expect, expect_bytes};
@@ -775,12 +775,12 @@ fn fill_target(sender: &OwnedFd, target: u64, length: usize) -> Result<(u64, Err
 fn a_full_blocking_target_is_waited_for(_: &Context) -> Result<()> {
     let (buses, sender, [target, other]) = addressed(BLOCK)?;
     let limited = Params {
-        limit: 300,
+        limit: 900,
         ..framed(BLOCK)
     };
     let limited = buses.subscribe(limited)?;
     // It is full when it holds more than the limit.
-    let seen = fill_target(&sender, id(&limited)?, 100)?;
+    let seen = fill_target(&sender, id(&limited)?, 300)?;
     expect("by its limit", seen, (4, Errno::EAGAIN))?;
     expect("its first", receive_framed(&limited)?.is_some(), true)?;
     expect("one more", send_to(&sender, id(&limited)?, b"x"), Ok(()))?;
@@ -851,7 +851,8 @@ fn messages_for_others_are_no_loss(_: &Context) -> Result<()> {
 }
 
 fn passing_messages_for_others_frees_their_room(_: &Context) -> Result<()> {
-    let (_buses, sender, [target, other]) = addressed(BLOCK)?;
+    let (buses, sender, [other, _]) = addressed(BLOCK)?;
+    let target = buses.subscribe(never_full())?;
     let to = id(&target)?;
     for _ in 0..MESSAGES {
         send_to(&sender, to, b"x").context("sending")?;

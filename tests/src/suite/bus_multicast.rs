@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGES, Params, content, drain, drain_framed,
-    framed, id, multicast, receive, receive_framed, receive_present, send, send_to, state,
-    with_policy,
+    framed, id, multicast, never_full, receive, receive_framed, receive_present, send, send_to,
+    state, with_policy,
 };
 use crate::support::channel::set_blocking;
 use crate::support::check::{expect, expect_bytes};
@@ -145,7 +145,13 @@ fn fill_turn(sender: &OwnedFd, length: usize) -> Result<usize> {
 fn a_subscriber_is_full_above_its_limit(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     for policy in [DROP, BLOCK] {
-        for (limit, length, fitting) in [(1, 1, 2), (100, 50, 3), (100, 101, 1), (99, 100, 1)] {
+        for (limit, length, fitting) in [
+            (256, 1, 2),
+            (256, 256, 2),
+            (600, 300, 3),
+            (300, 301, 1),
+            (1, 0, 1),
+        ] {
             let sender = buses.create(multicast())?;
             let params = Params {
                 limit,
@@ -558,7 +564,7 @@ fn a_full_evicting_target_is_evicted(_: &Context) -> Result<()> {
 fn messages_of_a_closed_subscriber_are_lost(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let sender = buses.create(multicast())?;
-    let closed = buses.subscribe(with_policy(BLOCK))?;
+    let closed = buses.subscribe(never_full())?;
     for _ in 0..MESSAGES {
         send(&sender, b"x").context("sending")?;
     }

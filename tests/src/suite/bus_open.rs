@@ -286,7 +286,7 @@ fn invalid_parameters_of_an_endpoint_are_refused(_: &Context) -> Result<()> {
             READ,
             Params { mode: 3, ..valid },
         ),
-        ("an unknown flag", READ, Params { flags: 8, ..valid }),
+        ("an unknown flag", READ, Params { flags: 16, ..valid }),
         ("a sender with a policy", WRITE, with_policy(DROP)),
         (
             "a mapped sender",
@@ -623,7 +623,7 @@ fn unknown_calls_of_an_endpoint_are_enotty(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let end = buses.create(broadcast())?;
     let nothing = std::ptr::null_mut::<u8>();
-    for command in [0xC73F, 0xC745, 0xC700, 0xC710, 0x0040, libc::TCGETS] {
+    for command in [0xC73F, 0xC746, 0xC700, 0xC710, 0x0040, libc::TCGETS] {
         let seen = raw(&end, command, nothing);
         expect(&format!("{command:#x}"), seen, Err(Errno::ENOTTY))?;
     }

@@ -13,8 +13,8 @@ use nix::sys::epoll::{EpollFlags, EpollTimeout};
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGE_MAX, MESSAGES, Params, UNICAST,
-    broadcast, content, drain, fill, framed, id, longest, multicast, receive, receive_framed,
-    receive_present, send, send_numbered, send_to, state, unicast, with_policy,
+    broadcast, content, drain, fill, framed, id, longest, multicast, never_full, receive,
+    receive_framed, receive_present, send, send_numbered, send_to, state, unicast, with_policy,
 };
 use crate::support::channel::{read_nowait, read_some, set_blocking, write_nowait};
 use crate::support::check::{expect, expect_bytes};
@@ -432,7 +432,7 @@ fn full_of_messages_for_another() -> Result<(Buses, OwnedFd, [OwnedFd; 2], u64)>
     let framer = buses.framed_sender()?;
     drop(creator);
     let (target, other) = (
-        buses.subscribe(framed(BLOCK))?,
+        buses.subscribe(never_full())?,
         buses.subscribe(framed(BLOCK))?,
     );
     let to = id(&target)?;

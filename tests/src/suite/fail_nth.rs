@@ -13,8 +13,8 @@ use nix::unistd::{pipe2, write};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    self, BATCHED, BLOCK, Buses, DROP, MAPPED, MONITOR, Params, framed, mappable, multicast,
-    unicast, with_policy,
+    self, ADDRESSED, BATCHED, BLOCK, Buses, DROP, MAPPED, MONITOR, MULTICAST, Params, TURN, framed,
+    mappable, multicast, unicast, with_policy,
 };
 use crate::support::channel::{CAPACITY, read_nowait, read_some, set_nonblocking};
 use crate::support::check::{expect, expect_bytes};
@@ -644,6 +644,14 @@ fn opening_a_bus(_: &Context) -> Result<()> {
             open,
             nothing,
         )?;
+        if params.mode == MULTICAST {
+            let client = Params {
+                flags: ADDRESSED,
+                ..Params::default()
+            };
+            let open = |_: &OwnedFd| buses.open(BOTH, client);
+            all.sweep("client", || buses.create(params), open, nothing)?;
+        }
         let open = |_: &OwnedFd| buses.open(WRITE, Params::default());
         all.sweep(
             &format!("send {mode}"),
@@ -808,6 +816,11 @@ fn bus_ioctls(_: &Context) -> Result<()> {
         |(_, end)| bus::next_length(end),
         |_, length| expect("the length", length, 1),
     )?;
+    let turns = || bus_pair(&buses, bus::multicast(), BLOCK);
+    let turn = |(sender, _): &(OwnedFd, OwnedFd)| ioctl::set(sender, TURN, 0);
+    all.sweep("take a turn", turns, turn, |(_, end), id| {
+        expect("the subscriber", bus::id(end)?, id)
+    })?;
     let set = |(_, end): &(OwnedFd, OwnedFd)| bus::set_format(end, BATCHED);
     all.sweep("set format", open, set, |(_, end), _| {
         expect("the format", bus::state(end)?.format, BATCHED)

@@ -15,6 +15,7 @@ mod bus_monitor;
 mod bus_multicast;
 mod bus_open;
 mod bus_order;
+mod bus_requests;
 mod bus_unicast;
 mod bus_uring;
 mod bus_wait;
@@ -170,6 +171,7 @@ pub const TOPICS: &[Topic] = &[
     bus_monitor::TOPIC,
     bus_limits::TOPIC,
     bus_order::TOPIC,
+    bus_requests::TOPIC,
     bus_uring::TOPIC,
     map_operations::TOPIC,
     map_batch::TOPIC,

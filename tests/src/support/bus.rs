@@ -17,11 +17,11 @@ use super::random::stream_bytes;
 
 pub use sluice_abi::KIND_BUS;
 pub use sluice_abi::bus::{
-    BATCHED, BLOCK, BROADCAST, CAPACITY_MAX, DROP, EVICT, Entry, FRAMED, Frame, INFO,
+    ADDRESSED, BATCHED, BLOCK, BROADCAST, CAPACITY_MAX, DROP, EVICT, Entry, FRAMED, Frame, INFO,
     INFO_SIZE_VER0, Info, MAPPABLE, MAPPED, MESSAGE_MAX, MMAP_DATA, MONITOR, MULTICAST,
     PARAMS_SIZE_VER0, Params, RAW, RECEIVE, RECEIVE_MAX, RECEIVE_SIZE_VER0, Receive, SET_FORMAT,
     SET_SPIN, SUBSCRIBERS, SUBSCRIBERS_MAX, SUBSCRIBERS_SIZE_VER0, SubscriberInfo, Subscribers,
-    UNICAST,
+    TURN, UNICAST,
 };
 
 /// The bus of a test.
@@ -111,6 +111,14 @@ pub fn framed(policy: u32) -> Params {
         policy,
         format: FRAMED,
         ..Params::default()
+    }
+}
+
+/// Parameters of a subscriber that delays senders only when the bus is full.
+pub fn never_full() -> Params {
+    Params {
+        limit: CAPACITY as u64,
+        ..framed(BLOCK)
     }
 }
 
