@@ -100,6 +100,7 @@ fn synopsis(leaf: &Leaf) -> String {
     }
     for argument in command.get_positionals() {
         match exclusive_group(command, argument) {
+            None if argument.is_last_set() => line(format!("Cm -- {}", usage(argument)), true),
             None => line(usage(argument), argument.is_required_set()),
             Some(group) => {
                 let members = command

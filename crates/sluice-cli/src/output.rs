@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Standard output of the commands that print a result, and messages in standard error.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::{Context, Error, Result};
 use serde::Serialize;
@@ -59,6 +59,15 @@ pub fn print_bytes(bytes: &[u8]) -> Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Error::new(Closed)),
         other => other.context(UNWRITTEN),
+    }
+}
+
+/// With a newline on a terminal: otherwise the prompt of a shell would follow the value.
+pub fn print_value(value: &[u8]) -> Result<()> {
+    print_bytes(value)?;
+    match io::stdout().is_terminal() && !value.ends_with(b"\n") {
+        true => print("\n"),
+        false => Ok(()),
     }
 }
 

@@ -2,8 +2,8 @@
 //! Two containers send two files at the same time through one device node, and each receives its own. Then every other kind
 //! of channel has a step, which ends with a line that says what it has proved: named pipes, of which a container finds only its
 //! own; ends of a pipe and of a ring that the host passes to containers; a ring that needs no module; a bus with 8 subscribers
-//! in two more containers; maps; packets of the kernel; a durable map, which is there again after the module was loaded anew.
-//! vm/demo also shows that it survives a crash.
+//! in two more containers; requests to a service; maps; packets of the kernel; a durable map, which is there again after the
+//! module was loaded anew. vm/demo also shows that it survives a crash.
 //!
 //! All of this but the sending on the bus is done by crun, the command `sluice` and programs such as dd; the demo starts them
 //! and checks the results.
@@ -25,6 +25,7 @@ mod named;
 mod process;
 mod progress;
 mod report;
+mod requests;
 mod ring;
 mod rootfs;
 mod rounds;
@@ -184,6 +185,7 @@ fn show(step: Step, options: &Options, containers: &Containers, files: &Files) -
         Step::DeviceRing => device_ring::show(containers, &files.part),
         Step::Ring => ring::show(&containers.both, &files.part),
         Step::Bus => bus::show(containers, &files.part),
+        Step::Requests => requests::show(&containers.both),
         Step::Map => map::show(containers),
         Step::Feed => feed::show(&rootfs::sluice_command()?),
         Step::Durable => unreachable!("it has no containers"),

@@ -16,6 +16,7 @@ pub enum Step {
     DeviceRing,
     Ring,
     Bus,
+    Requests,
     Map,
     Feed,
     Durable,
@@ -23,13 +24,14 @@ pub enum Step {
 
 impl Step {
     /// In their order. The last one, durable, unloads the module, so that nothing may use it.
-    pub const WITH_CONTAINERS: [Self; 8] = [
+    pub const WITH_CONTAINERS: [Self; 9] = [
         Self::Files,
         Self::Named,
         Self::Passed,
         Self::DeviceRing,
         Self::Ring,
         Self::Bus,
+        Self::Requests,
         Self::Map,
         Self::Feed,
     ];
@@ -42,6 +44,7 @@ impl Step {
             Self::DeviceRing => "device ring",
             Self::Ring => "ring",
             Self::Bus => "bus",
+            Self::Requests => "requests",
             Self::Map => "map",
             Self::Feed => "feed",
             Self::Durable => "durable map",

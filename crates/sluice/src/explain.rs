@@ -66,6 +66,8 @@ const FINDERS: &[Finder] = &[
     find::<bus::OpenError>,
     find::<bus::SendError>,
     find::<bus::RecvError>,
+    find::<bus::CallError>,
+    find::<bus::ServeError>,
     find::<map::OpenError>,
     find::<map::ReadError>,
     find::<map::WriteError>,

@@ -24,6 +24,19 @@ impl Wait {
     pub fn is_some(self) -> bool {
         !matches!(self, Self::Never)
     }
+
+    /// What is left of the time of a call with several steps, the first of which began then.
+    pub fn left(self, began: Instant) -> Self {
+        match self {
+            Self::For(limit) => Self::For(limit.saturating_sub(began.elapsed())),
+            other => other,
+        }
+    }
+
+    /// Whether it permits no wait.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Never | Self::For(Duration::ZERO))
+    }
 }
 
 /// The default spin limit of rings and feeds.

@@ -28,6 +28,11 @@ topic!(
         a_sender_waits_for_the_bus_and_a_subscriber,
         a_destroyed_bus_ends_its_subscribers,
         an_evicted_subscriber_fails,
+        a_request_is_answered_by_a_command,
+        servers_take_requests_in_turn,
+        a_command_knows_its_client,
+        a_request_without_a_reply_fails,
+        what_concerns_one_client_does_not_end_the_server,
         failures_have_their_status,
     ],
 );
@@ -272,6 +277,98 @@ fn an_evicted_subscriber_fails(context: &Context) -> Result<()> {
         cat <&3 > /dev/null &
         wait $subscriber"#;
     script(context, text)?.expect_failure(1, &["evicted", "receive faster"])
+}
+
+fn a_request_is_answered_by_a_command(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus reply sums --create --count 4 -- tr a-z A-Z &
+        sluice bus request sums --wait 20s hello
+        echo
+        echo from input | sluice bus request sums
+        sluice bus request sums ''
+        head -c 100000 /dev/zero | tr '\0' x > long
+        sluice bus request sums < long | tr X x | cmp - long
+        wait
+        echo ended"#;
+    expect_output(context, text, "HELLO\nFROM INPUT\nended\n")
+}
+
+fn servers_take_requests_in_turn(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus reply sums --create --count 2 -- echo first &
+        sluice bus reply sums --create --count 2 -- echo second &
+        await bus sums readers 2
+        for i in 1 2 3 4; do sluice bus request sums x; done | sort
+        wait"#;
+    expect_output(context, text, "first\nfirst\nsecond\nsecond\n")
+}
+
+fn a_command_knows_its_client(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus reply sums --create --count 1 -- \
+            sh -c 'echo $SLUICE_UID $SLUICE_GID $((SLUICE_PID > 0)) $((SLUICE_SENDER > 0))' &
+        sluice bus request sums --wait 20s x
+        wait"#;
+    expect_output(context, text, "0 0 1 1\n")
+}
+
+fn a_request_without_a_reply_fails(context: &Context) -> Result<()> {
+    let failure = |arguments: &str, status, words: &[&str]| {
+        sluice(context, arguments)?.expect_failure(status, words)
+    };
+    failure("bus request sums x", NO_CHANNEL, &["'sums'"])?;
+    sluice(
+        context,
+        "bus create sums --mode multicast --policies drop,block",
+    )?
+    .stdout()?;
+    failure(
+        "bus request sums x",
+        NO_CHANNEL,
+        &["no server", "start one"],
+    )?;
+    failure(
+        "bus request sums x --wait 20ms",
+        TIMED_OUT,
+        &["a server of 'sums'"],
+    )?;
+    let slow = r#"
+        sluice bus reply sums -- sleep 60 &
+        server=$!
+        await bus sums readers 1
+        sluice bus request sums x --timeout 20ms
+        echo $?
+        { sleep 0.2; kill $server; } &
+        sluice bus request sums x --timeout 60s
+        echo $?"#;
+    let run = script(context, slow)?;
+    expect("the statuses", run.stdout()?, "8\n1\n".to_owned())?;
+    let errors = run.stderr();
+    for words in ["no reply within 20ms", "has ended without a reply"] {
+        ensure!(errors.contains(words), "{errors}");
+    }
+    sluice(context, "bus create news")?.stdout()?;
+    failure("bus request news x", 1, &["broadcast bus has no requests"])
+}
+
+fn what_concerns_one_client_does_not_end_the_server(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus reply sums --create --capacity 64K --count 4 -- sh -c '
+            read -r request; case $request in
+            long) head -c 100000 /dev/zero;;
+            fail) echo failed; exit 3;;
+            *) echo fine;;
+            esac' 2> errors &
+        sluice bus request sums --wait 20s fail
+        sluice bus request sums long --timeout 1s 2> /dev/null || echo $?
+        head -c 20000 /dev/zero | sluice bus request sums
+        sluice bus request sums x
+        wait
+        grep -c 'exit status: 3 for client' errors
+        grep -c 'no reply to client' errors"#;
+    expect_output(context, text, "failed\n8\nfine\nfine\n1\n1\n")?;
+    let missing = "sluice bus reply sums --create -- /no/command & sluice bus request sums --wait 20s x; wait $!";
+    shell(context, missing)?.expect_failure(1, &["cannot run '/no/command'", "has ended"])
 }
 
 fn failures_have_their_status(context: &Context) -> Result<()> {

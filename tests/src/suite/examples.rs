@@ -29,6 +29,8 @@ examples! {
     ring_tokio: "../../../crates/sluice/examples/ring_tokio.rs";
     bus: "../../../crates/sluice/examples/bus.rs";
     bus_tokio: "../../../crates/sluice/examples/bus_tokio.rs";
+    requests: "../../../crates/sluice/examples/requests.rs";
+    requests_tokio: "../../../crates/sluice/examples/requests_tokio.rs";
     map: "../../../crates/sluice/examples/map.rs";
     map_tokio: "../../../crates/sluice/examples/map_tokio.rs";
     feed: "../../../crates/sluice/examples/feed.rs";

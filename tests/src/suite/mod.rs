@@ -16,6 +16,7 @@ mod bus_multicast;
 mod bus_open;
 mod bus_order;
 mod bus_requests;
+mod bus_requests_library;
 mod bus_unicast;
 mod bus_uring;
 mod bus_wait;
@@ -199,6 +200,7 @@ pub const TOPICS: &[Topic] = &[
     cli_output::TOPIC,
     ring_cli::TOPIC,
     bus_library::TOPIC,
+    bus_requests_library::TOPIC,
     bus_cli::TOPIC,
     map_library::TOPIC,
     map_cli::TOPIC,

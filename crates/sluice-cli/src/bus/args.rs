@@ -62,6 +62,23 @@ pub fn new_bus(
         .with(capacity, Options::capacity)
 }
 
+/// The capacity of a bus that an open creates.
+#[derive(Args)]
+pub struct CapacityArgs {
+    /// Capacity of a new bus, up to {BUS_CAPACITY_MAX} [default: {BUS_CAPACITY}]
+    ///
+    /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024. A message has at most half of it less 64 bytes, and
+    /// at most {BUS_MESSAGE_MAX}.
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", value_parser = args::size)]
+    capacity: Option<u64>,
+}
+
+impl CapacityArgs {
+    pub fn apply(&self, bus: Options) -> Options {
+        bus.with(self.capacity, Options::capacity)
+    }
+}
+
 /// How `pub` and `sub` open a bus.
 #[derive(Args)]
 pub struct OpenBusArgs {
@@ -93,18 +110,20 @@ pub struct OpenBusArgs {
     #[arg(long, requires = "create")]
     mappable: bool,
 
-    /// Capacity of a new bus, up to {BUS_CAPACITY_MAX} [default: {BUS_CAPACITY}]
-    ///
-    /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024. A message has at most half of it less 64 bytes, and
-    /// at most {BUS_MESSAGE_MAX}.
-    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, requires = "create", value_parser = args::size)]
-    capacity: Option<u64>,
+    #[command(flatten)]
+    capacity: CapacityArgs,
 }
 
 impl OpenBusArgs {
     pub fn options(&self) -> sluice::Result<Options> {
         let bus = self.open.apply(Bus::named(self.name))?;
         let (mode, policies) = (self.mode, &self.policies);
-        Ok(new_bus(bus, mode, policies, self.mappable, self.capacity))
+        Ok(new_bus(
+            bus,
+            mode,
+            policies,
+            self.mappable,
+            self.capacity.capacity,
+        ))
     }
 }

@@ -61,6 +61,7 @@ impl Columns for SubscriberInfo {
         }),
         Column::new("MAPPED", "mapped", |one| Value::Flag(one.mapped)),
         Column::new("MONITOR", "monitor", |one| Value::Flag(one.monitor)),
+        Column::new("CLIENT", "client", |one| Value::Flag(one.client)),
         Column::new("LAG", "lag", |one| Value::Number(one.lag)),
         Column::new("LOST", "lost", |one| Value::Number(one.lost)),
     ];

@@ -6,8 +6,11 @@ mod create;
 mod info;
 mod output;
 mod publish;
+mod reply;
+mod request;
 mod subscribe;
 mod summary;
+mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -31,6 +34,10 @@ pub enum Verb {
     Pub(publish::Arguments),
     /// Print each received message
     Sub(subscribe::Arguments),
+    /// Send a request to the next server, and print its reply
+    Request(request::Arguments),
+    /// Answer each request with the output of a command
+    Reply(reply::Arguments),
 }
 
 pub fn run(verb: &Verb) -> Result<()> {
@@ -41,5 +48,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Info(arguments) => info::run(arguments),
         Verb::Pub(arguments) => publish::run(arguments),
         Verb::Sub(arguments) => subscribe::run(arguments),
+        Verb::Request(arguments) => request::run(arguments),
+        Verb::Reply(arguments) => reply::run(arguments),
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Args;
-use sluice::bus::{Mode, OpenError, Sender};
+use sluice::bus::{Options, Sender};
 
 use super::args::OpenBusArgs;
 use super::summary::Stats;
+use super::wait;
 use crate::args;
 use crate::ring::codec::{Decoder, Framing};
-use crate::ring::wait::WaitLimit;
 use crate::stream;
 
 #[derive(Args)]
@@ -93,30 +93,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 impl Arguments {
     fn open(&self) -> Result<Sender> {
         let bus = self.bus.options()?;
-        let limit = WaitLimit::from_now(self.wait);
-        if !limit.is_given() {
-            return Ok(bus.sender()?);
-        }
-        let channel = bus.channel()?;
-        let awaited = format!("the bus '{}' in {}", channel.name(), channel.scope());
-        let sender = limit.retry(&awaited, || match bus.sender() {
-            Err(OpenError::Open(sluice::Error::NotFound { .. })) => Ok(None),
-            other => Ok(Some(other?)),
-        })?;
-        let awaited = format!(
-            "a subscriber of '{}' in {}",
-            channel.name(),
-            channel.scope()
-        );
-        limit.retry(&awaited, || has_receiver(&sender))?;
-        Ok(sender)
+        wait::open(
+            &bus,
+            self.wait,
+            "a subscriber",
+            Options::sender,
+            Sender::info,
+        )
     }
-}
-
-/// A queue needs none.
-fn has_receiver(sender: &Sender) -> Result<Option<()>> {
-    let info = sender.info()?;
-    Ok((info.subscribers > 0 || info.mode == Mode::Unicast).then_some(()))
 }
 
 impl Target<'_> {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fmt;
-use std::io::{self, IsTerminal as _};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -62,13 +61,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let entry = entry.ok_or_else(|| NoSuchKey::new(&key, arguments.channel.name()))?;
     match arguments.json {
         true => output::print_json(&EntryObject::new(&key, &entry)),
-        false => {
-            output::print_bytes(&entry.value)?;
-            // Otherwise the prompt of a shell would follow the value.
-            match io::stdout().is_terminal() && !entry.value.ends_with(b"\n") {
-                true => output::print("\n"),
-                false => Ok(()),
-            }
-        }
+        false => output::print_value(&entry.value),
     }
 }

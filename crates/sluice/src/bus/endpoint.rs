@@ -7,11 +7,14 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_getfl};
 use sluice_abi::bus;
 
+use super::calls;
 use super::error::OpenError;
 use super::info::{self, BusInfo, SubscriberInfo};
 use crate::error::{Error, Result};
 use crate::sys::{self, query, set};
 use crate::system_error::SystemError;
+
+const DUPLICATING: &str = "duplicating the descriptor of the bus";
 
 /// What an endpoint is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,14 @@ impl Endpoint {
         Ok((endpoint, info))
     }
 
+    pub fn try_clone(&self) -> std::result::Result<Self, SystemError> {
+        let fd = self.fd.try_clone();
+        Ok(Self {
+            fd: fd.map_err(|error| SystemError::new(DUPLICATING, error))?,
+            ..*self
+        })
+    }
+
     pub fn set_format(&self, format: u32) -> std::result::Result<(), SystemError> {
         set(self.as_fd(), bus::SET_FORMAT, format.into())
             .map(drop)
@@ -79,6 +90,21 @@ impl Endpoint {
             .map_err(|error| Error::io("listing the subscribers of the bus", error))
     }
 
+    /// Whether the subscriber with this id has not ended.
+    pub fn has_subscriber(&self, id: u64) -> std::result::Result<bool, SystemError> {
+        let mut next = [bus::SubscriberInfo::default()];
+        let filled = calls::subscribers(self.as_fd(), id - 1, &mut next)
+            .map_err(|error| SystemError::new("listing the subscribers of the bus", error))?;
+        Ok(filled > 0 && next[0].id == id)
+    }
+
+    /// The messages that this subscriber has lost.
+    pub fn own_lost(&self) -> std::result::Result<u64, SystemError> {
+        query::<bus::Info>(self.as_fd())
+            .map(|info| info.own_lost)
+            .map_err(|error| SystemError::new("querying the bus", error))
+    }
+
     pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
         sys::set_spin_limit(self.as_fd(), bus::SET_SPIN, limit)
     }
@@ -90,28 +116,31 @@ impl AsFd for Endpoint {
     }
 }
 
-/// The calls of a type with a field `endpoint`.
+/// The calls of a type with a field `endpoint`, or with another path to one.
 macro_rules! common_calls {
     ($end:ident) => {
+        $crate::bus::endpoint::common_calls!($end, endpoint);
+    };
+    ($end:ident, $($path:ident).+) => {
         impl $end {
             /// The id of the endpoint, which no other endpoint of the bus ever has.
             pub fn id(&self) -> u64 {
-                self.endpoint.id
+                self.$($path).+.id
             }
 
             /// The largest message of the bus, in bytes.
             pub fn message_max(&self) -> u64 {
-                self.endpoint.message_max
+                self.$($path).+.message_max
             }
 
             /// The state of the bus and of this endpoint.
             pub fn info(&self) -> $crate::Result<$crate::bus::BusInfo> {
-                self.endpoint.info()
+                self.$($path).+.info()
             }
 
             /// The subscribers of the bus, by id. In the mode unicast only monitors have ids.
             pub fn subscribers(&self) -> $crate::Result<Vec<$crate::bus::SubscriberInfo>> {
-                self.endpoint.subscribers()
+                self.$($path).+.subscribers()
             }
 
             /// Sets how long a blocking call on this endpoint spins at most before it sleeps, and returns the effective limit: at
@@ -120,25 +149,25 @@ macro_rules! common_calls {
                 &self,
                 limit: std::time::Duration,
             ) -> $crate::Result<std::time::Duration> {
-                self.endpoint.set_spin_limit(limit)
+                self.$($path).+.set_spin_limit(limit)
             }
         }
 
         impl std::os::fd::AsFd for $end {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.endpoint.as_fd()
+                self.$($path).+.as_fd()
             }
         }
 
         impl std::os::fd::AsRawFd for $end {
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
-                self.endpoint.fd.as_raw_fd()
+                self.$($path).+.fd.as_raw_fd()
             }
         }
 
         impl From<$end> for std::os::fd::OwnedFd {
             fn from(end: $end) -> Self {
-                end.endpoint.fd
+                end.$($path).+.fd
             }
         }
     };

@@ -12,6 +12,7 @@ use crate::diagnosis::{
 };
 use crate::error::Error;
 use crate::system_error::SystemError;
+use crate::wait::Failure;
 
 /// Why a bus was not opened, or a descriptor is no endpoint of one.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,13 @@ pub enum SendError {
 }
 
 impl SendError {
+    pub(super) fn of(failure: Failure, target: u64) -> Self {
+        match failure {
+            Failure::TimedOut(limit) => Self::TimedOut(limit),
+            Failure::Call(errno) => Self::new(errno, target),
+        }
+    }
+
     pub(super) fn new(errno: Errno, target: u64) -> Self {
         match errno {
             Errno::AGAIN => Self::Full,
@@ -169,6 +177,10 @@ pub enum RecvError {
     #[error("the next message has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: usize, room: usize },
 
+    /// Only of the endpoint of a client. See the section on notices in the ABI of buses.
+    #[error("a subscriber of the bus has ended, or this one has lost messages")]
+    Notice,
+
     /// Its policy is [`Policy::Evict`].
     #[error("this subscriber was evicted, because it did not keep up")]
     Evicted,
@@ -187,6 +199,7 @@ impl RecvError {
     pub(super) fn new(errno: Errno) -> Self {
         match errno {
             Errno::AGAIN => Self::Empty,
+            Errno::NOLINK => Self::Notice,
             Errno::SHUTDOWN => Self::Evicted,
             Errno::PIPE => Self::Destroyed,
             errno => SystemError::new("receiving a message", errno).into(),
@@ -201,6 +214,10 @@ impl RecvError {
                 "use a longer timeout, or check its senders",
             ),
             Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
+            Self::Notice => (
+                libc::ENOLINK,
+                "look at the list of subscribers and at what was lost",
+            ),
             Self::Evicted => (libc::ESHUTDOWN, "open the bus again, or receive faster"),
             Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::InvalidMessage { .. } => (libc::EBADMSG, ONE_VERSION),
@@ -233,6 +250,7 @@ mod tests {
         }
         for (errno, word) in [
             (Errno::AGAIN, "no message"),
+            (Errno::NOLINK, "has ended"),
             (Errno::SHUTDOWN, "evicted"),
             (Errno::PIPE, "destroyed"),
             (Errno::IO, "sluice doctor"),

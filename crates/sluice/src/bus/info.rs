@@ -22,7 +22,7 @@ pub struct BusInfo {
     pub capacity: u64,
     /// The largest message, in bytes.
     pub message_max: u64,
-    /// Without monitors.
+    /// Without clients and monitors.
     pub subscribers: u32,
     pub senders: u32,
     /// Messages; also the sequence of the next one.
@@ -49,6 +49,8 @@ pub struct EndpointInfo {
     pub policy: Option<Policy>,
     pub mapped: bool,
     pub monitor: bool,
+    /// Sends requests and receives replies, and takes no turn: see [`Client`](super::Client).
+    pub client: bool,
     /// Messages that this subscriber has lost.
     pub lost: u64,
     /// Messages that this subscriber has not received.
@@ -65,6 +67,8 @@ pub struct SubscriberInfo {
     pub policy: Option<Policy>,
     pub mapped: bool,
     pub monitor: bool,
+    /// Sends requests and receives replies, and takes no turn: see [`Client`](super::Client).
+    pub client: bool,
     /// Messages that it has not received.
     pub lag: u64,
     /// Messages that it has lost.
@@ -86,6 +90,7 @@ impl From<bus::Info> for BusInfo {
             policy: policy(info.policy),
             mapped: info.flags & bus::MAPPED != 0,
             monitor: info.flags & bus::MONITOR != 0,
+            client: info.flags & bus::ADDRESSED != 0,
             lost: info.own_lost,
             lag: info.own_lag,
             spin_limit: Duration::from_nanos(info.spin_limit_ns),
@@ -119,6 +124,7 @@ impl From<bus::SubscriberInfo> for SubscriberInfo {
             policy: policy(info.policy),
             mapped: info.flags & bus::MAPPED != 0,
             monitor: info.flags & bus::MONITOR != 0,
+            client: info.flags & bus::ADDRESSED != 0,
             lag: info.lag,
             lost: info.lost,
             pid: (info.pid != 0).then_some(info.pid),

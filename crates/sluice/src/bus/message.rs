@@ -27,6 +27,8 @@ pub struct Header {
     pub uid: u32,
     /// The group that opened the endpoint of the sender.
     pub gid: u32,
+    /// The number that the sender gave the message: of a request, or of the request that a reply is for. Otherwise 0.
+    pub tag: u64,
 }
 
 impl Header {
@@ -45,6 +47,7 @@ impl Header {
             pid: (frame.pid != 0).then_some(frame.pid),
             uid: frame.uid,
             gid: frame.gid,
+            tag: frame.tag,
         })
     }
 }

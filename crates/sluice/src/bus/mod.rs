@@ -29,43 +29,28 @@
 //! The [`Policy`] of a subscriber decides: it loses its oldest messages and learns their number ([`Header::lost`]), senders wait for
 //! it, or it is evicted. The bus permits policies when it is created ([`Options::policies`]).
 //!
-//! # Replies
+//! # Requests and replies
 //!
-//! An endpoint that sends and receives has one id for both, so that a message can be answered:
+//! A [`Server`] answers the requests of [`Client`]s, each of which goes to one server in turn. A client learns at once when the server that
+//! it asked has ended.
 //!
 //! ```no_run
-//! use sluice::bus::SendError;
-//!
-//! let (sender, mut subscriber) = sluice::Bus::named("requests").create(true).endpoint()?;
-//! loop {
-//!     let request = subscriber.recv()?;
-//!     match sender.send_to(request.sender, b"reply") {
-//!         Err(SendError::UnknownSubscriber { .. }) => {} // it has ended
-//!         other => other?,
-//!     }
-//! }
-//! # #[allow(unreachable_code)]
+//! let mut server = sluice::Bus::named("sums").create(true).server()?;
+//! server.serve(|request| format!("{} bytes", request.len))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In the mode broadcast the other side also receives its own request, and those of others:
-//!
 //! ```no_run
-//! use std::time::{Duration, Instant};
+//! use std::time::Duration;
 //!
-//! let (sender, mut subscriber) = sluice::Bus::named("requests").create(true).endpoint()?;
-//! let own = sender.id();
-//! sender.send(b"request")?;
-//! let deadline = Instant::now() + Duration::from_secs(1);
-//! let reply = loop {
-//!     let left = deadline.saturating_duration_since(Instant::now());
-//!     let message = subscriber.recv_timeout(left)?;
-//!     if message.target == Some(own) && message.sender != own {
-//!         break message.bytes().to_vec();
-//!     }
-//! };
+//! let mut client = sluice::Bus::named("sums").client()?;
+//! let reply = client.call_timeout(b"request", Duration::from_secs(1))?;
+//! println!("{:?}", reply.bytes());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! On a broadcast bus a message can be answered, too: an endpoint that [sends and receives](Options::endpoint) has one id for both, to
+//! which [`Sender::send_to`] sends.
 //!
 //! # Values
 //!
@@ -85,6 +70,7 @@ mod mapped;
 mod message;
 mod options;
 mod policy;
+mod requests;
 mod sender;
 mod subscriber;
 #[cfg(feature = "tokio")]
@@ -100,6 +86,9 @@ pub use mapped::{MappedMessage, MappedSubscriber};
 pub use message::{Batch, Header, Message};
 pub use options::{Bus, Options};
 pub use policy::{Mode, Policies, Policy};
+#[cfg(feature = "tokio")]
+pub use requests::{AsyncClient, AsyncRequest, AsyncServer};
+pub use requests::{CallError, Client, Request, ServeError, Server};
 pub use sender::Sender;
 pub use subscriber::Subscriber;
 #[cfg(feature = "serde")]

@@ -8,6 +8,7 @@ use super::error::OpenError;
 use super::info::BusInfo;
 use super::mapped::MappedSubscriber;
 use super::policy::{Mode, Policies, Policy};
+use super::requests::{Client, Server};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
 use crate::channel::Channel;
@@ -15,7 +16,9 @@ use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::options::{self, ChannelKind, Creatable, sealed};
 use crate::sys::Params;
-use crate::system_error::SystemError;
+
+/// A server is full with this part of the ring, so that half of it is left for replies if eight servers are full.
+const PARTS: u64 = 16;
 
 /// The kind of buses: where their chains begin.
 #[derive(Debug)]
@@ -149,12 +152,60 @@ impl Options {
     /// Opens the bus to send and to receive, through one endpoint with one id. The subscriber also receives what it sends itself in the
     /// mode broadcast. The endpoint is closed when both are dropped.
     pub fn endpoint(&self) -> std::result::Result<(Sender, Subscriber), OpenError> {
-        let endpoint = self.open_bus(abi::OPEN_READ | abi::OPEN_WRITE, 0)?;
-        let duplicate = endpoint
-            .try_clone()
-            .map_err(|error| SystemError::new("duplicating the descriptor of the bus", error))?;
+        self.open_both(0)
+    }
+
+    /// Opens a multicast bus to send requests to its servers and receive their replies.
+    pub fn client(&self) -> std::result::Result<Client, OpenError> {
+        let (sender, subscriber) = self.of_requests().open_both(bus::ADDRESSED)?;
+        Ok(Client::new(sender, subscriber))
+    }
+
+    /// Opens a multicast bus to receive requests and send replies. If it creates the bus, the subscribers may have every policy, unless
+    /// [`policies`](Self::policies) says otherwise.
+    pub fn server(&self) -> std::result::Result<Server, OpenError> {
+        let mut options = self.of_requests();
+        let capacity = match self.info() {
+            Ok(info) => info.capacity,
+            Err(_) if self.capacity == 0 => bus::DEFAULT_CAPACITY,
+            Err(_) => self.capacity,
+        };
+        if options.own.limit == 0 {
+            options.own.limit = capacity / PARTS;
+        }
+        let policy = options.own.policy;
+        options.own.policy = policy.or(Some(Policy::Block));
+        let opened = match options.open_both(0) {
+            Err(OpenError::PolicyNotPermitted { .. }) if policy.is_none() => {
+                options.own.policy = Some(Policy::Evict);
+                options.open_both(0)
+            }
+            opened => opened,
+        };
+        let (sender, subscriber) = opened?;
+        match sender.info()?.mode {
+            Mode::Multicast => Ok(Server::new(sender, subscriber)),
+            mode => Err(OpenError::NotInMode {
+                mode,
+                option: "requests",
+            }),
+        }
+    }
+
+    /// What clients and servers have in common. Their calls wait, or have a form that does not.
+    fn of_requests(&self) -> Self {
+        let mut options = self.clone().multicast().nonblocking(false);
+        if options.own.policies.is_empty() {
+            options.own.policies = Policies::from([Policy::Drop, Policy::Block, Policy::Evict]);
+        }
+        options
+    }
+
+    fn open_both(&self, flags: u32) -> std::result::Result<(Sender, Subscriber), OpenError> {
+        let endpoint = self.open_bus(abi::OPEN_READ | abi::OPEN_WRITE, flags)?;
         let subscriber = Subscriber::attach(endpoint)?;
-        Ok((Sender::attach(duplicate)?, subscriber))
+        let endpoint = subscriber.endpoint.try_clone()?;
+        Ok((Sender { endpoint }, subscriber))
     }
 
     fn open_bus(&self, access: u32, flags: u32) -> std::result::Result<OwnedFd, OpenError> {
@@ -228,8 +279,10 @@ impl Own {
         let mappable = existing.map_or(self.mappable, |info| info.mappable);
         let policies = existing.is_none() && !self.policies.is_empty();
         let is_mapped = params.flags & bus::MAPPED != 0;
+        let is_client = params.flags & bus::ADDRESSED != 0;
         let missing = |option| OpenError::NotInMode { mode, option };
         match mode {
+            Mode::Unicast | Mode::Broadcast if is_client => missing("requests"),
             Mode::Unicast if params.policy != 0 || policies => missing("policies"),
             Mode::Unicast | Mode::Multicast if is_mapped || existing.is_none() && mappable => {
                 missing("mapped memory")

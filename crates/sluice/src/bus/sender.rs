@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use sluice_abi::bus::{self, Frame};
 
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, SendError};
-use crate::wait::{Failure, NO_OFFSET, RoomWait, Wait, within};
+use crate::sys::set;
+use crate::wait::{NO_OFFSET, RoomWait, Wait, within};
 
 /// Sends messages on a bus. Several threads may use one sender at the same time.
 ///
@@ -38,17 +39,17 @@ impl Sender {
     /// Sends a message to those whom the mode of the bus determines. Waits while a subscriber that blocks senders has not
     /// received enough.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.send_within(0, message, Wait::Forever)
+        self.send_tagged(0, 0, message, Wait::Forever)
     }
 
     /// As [`send`](Self::send), but fails with [`SendError::Full`] instead of waiting.
     pub fn try_send(&self, message: &[u8]) -> Result<(), SendError> {
-        self.send_within(0, message, Wait::Never)
+        self.send_tagged(0, 0, message, Wait::Never)
     }
 
     /// As [`send`](Self::send), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
     pub fn send_timeout(&self, message: &[u8], timeout: Duration) -> Result<(), SendError> {
-        self.send_within(0, message, Wait::For(timeout))
+        self.send_tagged(0, 0, message, Wait::For(timeout))
     }
 
     /// Sends a message to one subscriber, whose id is in its messages ([`Header::sender`](super::Header::sender)) and in the list of
@@ -81,12 +82,40 @@ impl Sender {
         match id {
             // In a frame it means none in particular.
             0 => Err(SendError::UnknownSubscriber { id }),
-            _ => self.send_within(id, message, wait),
+            _ => self.send_tagged(id, 0, message, wait),
         }
     }
 
-    fn send_within(&self, target: u64, message: &[u8], wait: Wait) -> Result<(), SendError> {
-        let frame = self.frame(target, message)?.to_bytes();
+    /// Takes the turn of a message: the id of the next subscriber of a multicast bus, which may be full. Waits while all are full and
+    /// none of them delays senders.
+    pub(super) fn take_turn(&self, wait: Wait) -> Result<u64, SendError> {
+        let mut room = RoomWait::new(self.as_fd());
+        // The call itself never waits.
+        let wait = match wait {
+            Wait::Forever => Wait::For(Duration::MAX),
+            wait => wait,
+        };
+        within(
+            wait,
+            |_| set(self.as_fd(), bus::TURN, 0).map_err(errno_of),
+            |time| room.sleep(time),
+        )
+        .map_err(|failure| SendError::of(failure, 0))
+    }
+
+    /// To all that the mode of the bus determines if `target` is 0.
+    pub(super) fn send_tagged(
+        &self,
+        target: u64,
+        tag: u64,
+        message: &[u8],
+        wait: Wait,
+    ) -> Result<(), SendError> {
+        let frame = Frame {
+            tag,
+            ..self.frame(target, message)?
+        };
+        let frame = frame.to_bytes();
         let parts = [IoSlice::new(&frame), IoSlice::new(message)];
         let mut room = RoomWait::new(self.as_fd());
         within(
@@ -94,10 +123,7 @@ impl Sender {
             |flags| self.write(&parts, flags),
             |time| room.sleep(time),
         )
-        .map_err(|failure| match failure {
-            Failure::TimedOut(limit) => SendError::TimedOut(limit),
-            Failure::Call(errno) => SendError::new(errno, target),
-        })
+        .map_err(|failure| SendError::of(failure, target))
     }
 
     fn frame(&self, target: u64, message: &[u8]) -> Result<Frame, SendError> {
@@ -112,4 +138,8 @@ impl Sender {
     fn write(&self, parts: &[IoSlice<'_>], flags: ReadWriteFlags) -> Result<(), Errno> {
         pwritev2(&self.endpoint, parts, NO_OFFSET, flags).map(drop)
     }
+}
+
+fn errno_of(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

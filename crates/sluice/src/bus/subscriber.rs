@@ -106,7 +106,7 @@ impl Subscriber {
     }
 
     fn recv_within(&mut self, wait: Wait) -> Result<Message<'_>, RecvError> {
-        self.fill(bus::FRAMED, wait)?;
+        self.fill_next(wait)?;
         self.filled_message()
     }
 
@@ -133,10 +133,9 @@ impl Subscriber {
         }
     }
 
-    /// Fills the buffer with the next message if there is one.
-    #[cfg(feature = "tokio")]
-    pub(super) fn fill_next(&mut self) -> Result<(), RecvError> {
-        self.fill(bus::FRAMED, Wait::Never)
+    /// Fills the buffer with the next message.
+    pub(super) fn fill_next(&mut self, wait: Wait) -> Result<(), RecvError> {
+        self.fill(bus::FRAMED, wait)
     }
 
     /// Fills the buffer with messages if there are any.

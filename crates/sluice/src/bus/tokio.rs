@@ -22,8 +22,8 @@ use crate::system_error::SystemError;
 use crate::tokio::register;
 use crate::wait::Wait;
 
-const REGISTERING: &str = "registering the bus in the runtime";
-const WAITING: &str = "waiting for the bus in the runtime";
+pub(super) const REGISTERING: &str = "registering the bus in the runtime";
+pub(super) const WAITING: &str = "waiting for the bus in the runtime";
 
 /// A [`Sender`] with asynchronous waits.
 ///
@@ -89,12 +89,26 @@ impl AsyncSender {
         self.sender
     }
 
+    pub(super) async fn take_turn(&self) -> Result<u64, SendError> {
+        self.until(|sender| sender.take_turn(Wait::Never)).await
+    }
+
+    pub(super) async fn send_tagged(
+        &self,
+        target: u64,
+        tag: u64,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.until(|sender| sender.send_tagged(target, tag, message, Wait::Never))
+            .await
+    }
+
     /// Attempts before it waits: the readiness of the descriptor is that for the largest message. Each call has a waker of its own,
     /// because several tasks may send at the same time.
-    async fn until(
+    async fn until<T>(
         &self,
-        mut attempt: impl FnMut(&Sender) -> Result<(), SendError>,
-    ) -> Result<(), SendError> {
+        mut attempt: impl FnMut(&Sender) -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
         consume_budget().await;
         loop {
             match attempt(&self.sender) {
@@ -129,7 +143,7 @@ impl AsyncSubscriber {
 
     /// As [`Subscriber::recv`].
     pub async fn recv(&mut self) -> Result<Message<'_>, RecvError> {
-        poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_next)).await?;
+        poll_fn(|cx| self.poll_fill(cx, fill_next)).await?;
         self.subscriber.filled_message()
     }
 
@@ -206,7 +220,7 @@ impl Stream for AsyncSubscriber {
 
     /// An error does not end the stream: that of an ended bus is returned again.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let filled = ready!(self.poll_fill(cx, Subscriber::fill_next));
+        let filled = ready!(self.poll_fill(cx, fill_next));
         let message = filled.and_then(|()| self.subscriber.filled_message());
         Poll::Ready(Some(
             message.map(|message| (*message, message.bytes().to_vec())),
@@ -277,6 +291,10 @@ impl AsyncMappedSubscriber {
     pub fn into_inner(self) -> MappedSubscriber {
         self.subscriber
     }
+}
+
+fn fill_next(subscriber: &mut Subscriber) -> Result<(), RecvError> {
+    subscriber.fill_next(Wait::Never)
 }
 
 /// Attempts to receive before it waits, and after each wake-up.

@@ -34,6 +34,7 @@ arguments! {
         abi::feed::CLAIM,
         abi::bus::SET_FORMAT,
         abi::bus::SET_SPIN,
+        abi::bus::TURN,
         abi::map::WATCH,
         abi::map::SYNC;
     abi::PipeInfo: abi::PIPE_INFO;

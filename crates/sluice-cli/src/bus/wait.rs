@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The option `--wait` of those that send.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use sluice::bus::{BusInfo, Mode, OpenError, Options};
+
+use crate::ring::wait::WaitLimit;
+
+/// Opens a bus, and waits up to this time for it and for a receiver of its messages, which `peer` names.
+pub fn open<E>(
+    bus: &Options,
+    time: Option<Duration>,
+    peer: &str,
+    open: impl Fn(&Options) -> Result<E, OpenError>,
+    info: impl Fn(&E) -> sluice::Result<BusInfo>,
+) -> Result<E> {
+    let limit = WaitLimit::from_now(time);
+    if !limit.is_given() {
+        return Ok(open(bus)?);
+    }
+    let channel = bus.channel()?;
+    let (name, scope) = (channel.name(), channel.scope());
+    let end = limit.retry(&format!("the bus '{name}' in {scope}"), || {
+        match open(bus) {
+            Err(OpenError::Open(sluice::Error::NotFound { .. })) => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    })?;
+    limit.retry(&format!("{peer} of '{name}' in {scope}"), || {
+        Ok(has_receiver(&info(&end)?).then_some(()))
+    })?;
+    Ok(end)
+}
+
+/// A queue needs none.
+fn has_receiver(info: &BusInfo) -> bool {
+    info.subscribers > 0 || info.mode == Mode::Unicast
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests and replies over a multicast bus: a client sends each request to the next server, and waits for its reply.
+
+mod client;
+mod error;
+mod server;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+pub use client::Client;
+pub use error::{CallError, ServeError};
+pub use server::{Request, Server};
+#[cfg(feature = "tokio")]
+pub use tokio::{AsyncClient, AsyncRequest, AsyncServer};
+
+use super::message::Header;
+
+/// What a client remembers of a request.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    server: u64,
+    tag: u64,
+}
+
+impl Asked {
+    /// Any sender can address a client; only the server that was asked can answer.
+    fn is_answered_by(self, header: &Header) -> bool {
+        header.sender == self.server && header.tag == self.tag
+    }
+}
+
+/// The messages that a client has lost. A frame and the state of the endpoint both tell of each of them.
+#[derive(Debug, Default)]
+struct Losses {
+    /// By frames.
+    told: u64,
+    /// By either.
+    known: u64,
+}
+
+impl Losses {
+    /// Returns how many of them are new.
+    fn told_by(&mut self, header: &Header) -> u64 {
+        self.told += header.lost;
+        self.learn(self.told)
+    }
+
+    /// Returns how many are new, of all that were lost.
+    fn learn(&mut self, total: u64) -> u64 {
+        let new = total.saturating_sub(self.known);
+        self.known += new;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_abi::bus::Frame;
+
+    use super::*;
+
+    fn header(frame: Frame) -> Header {
+        Header::from_bytes(&frame.to_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_reply_is_that_of_the_server_to_the_request() {
+        let asked = Asked { server: 3, tag: 7 };
+        let reply = |sender, tag| {
+            header(Frame {
+                sender,
+                tag,
+                ..Frame::new(0, 1)
+            })
+        };
+        assert!(asked.is_answered_by(&reply(3, 7)));
+        assert!(!asked.is_answered_by(&reply(4, 7)));
+        assert!(!asked.is_answered_by(&reply(3, 6)));
+    }
+
+    #[test]
+    fn each_loss_is_new_once() {
+        let lost = |lost| {
+            header(Frame {
+                lost,
+                ..Frame::new(0, 1)
+            })
+        };
+        let mut losses = Losses::default();
+        assert_eq!(losses.learn(2), 2);
+        assert_eq!(losses.told_by(&lost(2)), 0);
+        assert_eq!(losses.told_by(&lost(1)), 1);
+        assert_eq!(losses.learn(3), 0);
+        assert_eq!(losses.told_by(&lost(0)), 0);
+    }
+}
