@@ -34,7 +34,7 @@
 
 static unsigned int bus_max_subscribers = 256;
 module_param(bus_max_subscribers, uint, 0644);
-MODULE_PARM_DESC(bus_max_subscribers, "Maximum number of subscribers of a bus that is created from now on (1 to 1024)");
+MODULE_PARM_DESC(bus_max_subscribers, "Maximum number of subscribers of a bus that is created from now on, and of its clients (1 to 1024)");
 
 static struct sluice_bus *bus_of(const struct sluice_channel *channel)
 {
@@ -184,7 +184,7 @@ static __poll_t bus_poll(struct file *file, poll_table *table)
 		events |= EPOLLIN | EPOLLRDNORM;
 	else if (length == -ESHUTDOWN)
 		events |= EPOLLHUP;
-	if (file->f_mode & FMODE_WRITE && sluice_bus_is_writable(bus))
+	if (file->f_mode & FMODE_WRITE && sluice_bus_is_writable(end))
 		events |= EPOLLOUT | EPOLLWRNORM;
 	return events;
 }
@@ -295,9 +295,12 @@ static long bus_get_info(struct sluice_bus_endpoint *end, struct sluice_bus_info
 /* Under the lock: the subscriber with the smallest id that is greater than @id, or NULL. */
 static const struct sluice_bus_subscriber *subscriber_after(struct sluice_bus *bus, u64 id)
 {
-	struct sluice_bus_subscriber *subscriber, *next = NULL;
+	/* A client looks for its server. */
+	struct sluice_bus_subscriber *subscriber, *next = sluice_bus_subscriber_find(bus, id + 1);
 	unsigned int i;
 
+	if (next)
+		return next;
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
 		if (subscriber->id > id && (!next || subscriber->id < next->id))
 			next = subscriber;
@@ -413,7 +416,10 @@ static long take_turn(struct sluice_bus *bus, u64 *id)
 	if (subscriber)
 		*id = subscriber->id;
 	rcu_read_unlock();
-	return *id ? 0 : err;
+	if (*id)
+		return 0;
+	atomic_dec(&bus->turn);
+	return err;
 }
 
 static long bus_take_turn(struct file *file, struct sluice_setting __user *user)

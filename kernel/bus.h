@@ -289,7 +289,7 @@ void sluice_bus_ring_exit(struct sluice_bus *bus);
  * @bus: the bus
  * @length: of the message, in bytes
  *
- * The caller sets `target`, `sender` and `discarded`, copies, and commits the slot before it
+ * The caller sets `target`, `tag`, `sender` and `discarded`, copies, and commits the slot before it
  * enables preemption.
  *
  * Context: preemption is disabled.
@@ -648,13 +648,13 @@ static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscribe
 ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from);
 
 /**
- * sluice_bus_is_writable() - tests whether senders need not wait
- * @bus: the bus
+ * sluice_bus_is_writable() - tests whether a sender need not wait
+ * @end: the endpoint of the sender
  *
  * Return: true if a message of any length can be sent, and several short ones, or if the bus is
- * destroyed; may be outdated.
+ * destroyed; may be outdated. Of a subscriber in turn only the room in the ring counts.
  */
-bool sluice_bus_is_writable(struct sluice_bus *bus);
+bool sluice_bus_is_writable(struct sluice_bus_endpoint *end);
 
 /* ---- bus_receive.c ---- */
 

@@ -258,11 +258,17 @@ static bool may_send(struct sluice_bus *bus, const struct message *message, size
 	       (sluice_bus_has_room(bus, room) && !targets_are_full(bus, message));
 }
 
-bool sluice_bus_is_writable(struct sluice_bus *bus)
+/* A server that is full itself may wait to send a reply to a client that is not. */
+bool sluice_bus_is_writable(struct sluice_bus_endpoint *end)
 {
+	struct sluice_bus *bus = end->bus;
+	size_t room = max_t(size_t, sluice_bus_message_max(bus), bus->capacity / 4);
 	struct message any = {};
 
-	return may_send(bus, &any, max_t(size_t, sluice_bus_message_max(bus), bus->capacity / 4));
+	if (end->subscriber && bus->mode == SLUICE_BUS_MULTICAST &&
+	    !(end->subscriber->flags & (SLUICE_BUS_ADDRESSED | SLUICE_BUS_MONITOR)))
+		return READ_ONCE(bus->destroyed) || sluice_bus_has_room(bus, room);
+	return may_send(bus, &any, room);
 }
 
 /*

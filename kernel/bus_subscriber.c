@@ -95,12 +95,12 @@ static struct part part_for(struct sluice_bus *bus, const struct sluice_bus_subs
 
 /* ---- notices ---- */
 
-/* A subscriber without messages may sleep. */
+/* Who has set it, under the lock, has also woken: losses come by the thousand. */
 void sluice_bus_notify(struct sluice_bus_subscriber *subscriber)
 {
-	if (!(subscriber->flags & SLUICE_BUS_ADDRESSED))
+	if (!(subscriber->flags & SLUICE_BUS_ADDRESSED) ||
+	    atomic_xchg(&subscriber->notice, 1))	/* (bus-N) */
 		return;
-	atomic_xchg(&subscriber->notice, 1);	/* (bus-N) */
 	sluice_wait_wake_all(&subscriber->readable, EPOLLIN | EPOLLRDNORM | EPOLLPRI);
 }
 

@@ -41,7 +41,7 @@ pub fn mechanisms() -> [Mechanism; 2] {
 }
 
 fn mechanism(waiting: Waiting) -> Mechanism {
-    let files = Rc::new(Files(TempPaths::in_directory(std::env::temp_dir())));
+    let files = Files::new();
     let polls = waiting == Waiting::Spin;
     Mechanism {
         own_program: polls.then(|| own_program(&files, publish_subscribe)),
@@ -64,10 +64,14 @@ fn buffered_samples(size: usize) -> usize {
     (CAPACITY / size).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
-struct Files(TempPaths);
+pub struct Files(TempPaths);
 
 impl Files {
-    fn topic(&self, size: usize, waiting: Waiting) -> Result<Topic> {
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self(TempPaths::in_directory(std::env::temp_dir())))
+    }
+
+    pub fn topic(&self, size: usize, waiting: Waiting) -> Result<Topic> {
         let root = self.0.directory()?;
         let unusable = |error| anyhow!("iceoryx2 cannot use {}: {error:?}", root.display());
         let path = Path::new(root.as_os_str().as_encoded_bytes()).map_err(unusable)?;
@@ -117,24 +121,29 @@ type Bytes = PortFactory<ipc::Service, [u8], ()>;
 type Sample = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 type Written = SampleMut<ipc::Service, [u8], ()>;
 
-struct Topic {
+pub struct Topic {
     config: Config,
     service: String,
-    size: usize,
+    pub size: usize,
     waiting: Waiting,
     /// Whether the receiver has found the sender. One that looks for it only after it has gone gets none of its messages.
     connected: SharedWords,
 }
 
 impl Topic {
-    /// Must be called after the fork. There are no events if the receiver polls.
-    fn open(&self) -> Result<(Node<ipc::Service>, Bytes, Option<Events>)> {
+    /// Must be called after the fork.
+    pub fn node(&self) -> Result<(Node<ipc::Service>, ServiceName)> {
         set_log_level(LogLevel::Fatal);
         let node = NodeBuilder::new()
             .config(&self.config)
             .signal_handling_mode(SignalHandlingMode::Disabled)
             .create::<ipc::Service>()?;
-        let name = ServiceName::new(&self.service)?;
+        Ok((node, ServiceName::new(&self.service)?))
+    }
+
+    /// There are no events if the receiver polls.
+    fn open(&self) -> Result<(Node<ipc::Service>, Bytes, Option<Events>)> {
+        let (node, name) = self.node()?;
         let service = node
             .service_builder(&name)
             .publish_subscribe::<[u8]>()

@@ -7,11 +7,18 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
+use sluice_testkit::workers::Side;
 
 pub struct Link {
     sender: Open<dyn Sender>,
     receiver: Open<dyn Receiver>,
 }
+
+/// The ends of a process that sends over one and receives over the other.
+pub type Ends = (Box<dyn Sender>, Box<dyn Receiver>);
+
+/// What exists before the fork; each of the two processes opens its ends of it.
+pub type Exchange = Box<dyn FnOnce(Side) -> Result<Ends>>;
 
 type Open<End> = Box<dyn FnOnce() -> Result<Box<End>>>;
 
@@ -142,6 +149,10 @@ impl<S: Sender> Drop for MarksEnd<S> {
         // If the receiver misses the end, it has ended, or the harness kills it.
         let _ = self.0.send(&[]);
     }
+}
+
+pub fn marks_end<S: Sender + 'static>(sender: S) -> Box<dyn Sender> {
+    Box::new(MarksEnd(sender))
 }
 
 #[inline]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use sluice_testkit::cgroup::Tree;
 
-use super::link::Link;
+use super::link::{Exchange, Link};
 use super::own_program::OwnProgram;
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
@@ -62,6 +62,8 @@ pub struct Mechanism {
     pub unsupported_reason: UnsupportedReason,
     /// Creates a link for messages of this size, before the fork.
     pub link: Box<dyn Fn(usize) -> Result<Link>>,
+    /// For requests and replies over one connection, instead of a link per direction.
+    pub exchange: Option<Box<dyn Fn(usize) -> Result<Exchange>>>,
     /// Creates a link for each of several processes, all of one channel; None where only two can use one.
     pub shared_links: Option<Links>,
     /// The program of a library with which this adapter is compared.
@@ -96,6 +98,7 @@ impl Mechanism {
             own_threads: false,
             unsupported_reason: Box::new(|_| None),
             link: Box::new(link),
+            exchange: None,
             shared_links: None,
             own_program: None,
         }

@@ -5,7 +5,7 @@
 mod aeron;
 pub mod cacheline_pingpong;
 #[cfg(feature = "iceoryx2")]
-mod iceoryx2;
+pub mod iceoryx2;
 mod link;
 mod mechanism;
 mod mmap;
@@ -27,5 +27,7 @@ pub mod unix_socket;
 pub mod zeromq;
 pub mod zmq_library;
 
-pub use link::{Link, Receiver, Sender};
+#[cfg(feature = "iceoryx2")]
+pub use link::await_peer;
+pub use link::{Ends, Exchange, Link, Receiver, Sender, copy, marks_end};
 pub use mechanism::{Batching, Mechanism, Task, Workload, bytes_in_flight};

@@ -99,7 +99,7 @@ impl Registry {
         self
     }
 
-    fn with(mut self, mechanisms: Vec<Result<Mechanism, Skipped>>) -> Self {
+    pub fn with(mut self, mechanisms: Vec<Result<Mechanism, Skipped>>) -> Self {
         for one in mechanisms {
             match one {
                 Ok(mechanism) => self.available.push(Rc::new(mechanism)),

@@ -34,7 +34,7 @@ pub fn mechanisms() -> [Mechanism; 5] {
     ]
 }
 
-fn pair(kind: SockType) -> Result<Ends> {
+pub fn pair(kind: SockType) -> Result<Ends> {
     socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
         .context("cannot create a socket pair")
 }

@@ -14,12 +14,12 @@ use sluice_testkit::workers::{Side, Start, serial};
 
 use super::rtt::RoundTrip;
 use super::setup::tests::setup_in;
-use super::setup::{Ends, PROCESS_TIMEOUT, Setup};
+use super::setup::{PROCESS_TIMEOUT, Setup};
 use super::stream::{Data, Length, Stream};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Job, Skipped};
 use crate::mechanisms::registry::Registry;
-use crate::mechanisms::{Mechanism, Task, Workload};
+use crate::mechanisms::{Ends, Mechanism, Task, Workload};
 
 const DURATION: Duration = Duration::from_millis(10);
 /// Every placement and every size, not all combinations.

@@ -16,6 +16,7 @@ mod map;
 mod memory;
 pub mod plan;
 mod reports;
+mod requests;
 mod rtt;
 mod setup;
 mod stream;
@@ -64,8 +65,9 @@ const RINGS: &[Scale] = &[Scale::Full, Scale::ThirdParty];
 
 /// In the order of the tables.
 #[rustfmt::skip]
-pub const SUITES: [Suite; 15] = [
+pub const SUITES: [Suite; 16] = [
     Suite { name: "rtt", operation: "Round trip of", scales: EVERY, together: false, cases: rtt::cases, mechanisms: Vec::new, tables: Some("rings") },
+    Suite { name: "requests", operation: "Request of", scales: EVERY, together: false, cases: requests::cases, mechanisms: requests::mechanisms, tables: None },
     Suite { name: "throughput", operation: "Stream of", scales: EVERY, together: false, cases: throughput::cases, mechanisms: Vec::new, tables: Some("rings") },
     Suite { name: "sizes", operation: "Stream of", scales: RINGS, together: false, cases: throughput::sizes, mechanisms: Vec::new, tables: None },
     Suite { name: "load", operation: "Latency under load,", scales: RINGS, together: false, cases: load::cases, mechanisms: Vec::new, tables: Some("load") },

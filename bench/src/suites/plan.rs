@@ -60,13 +60,26 @@ impl Plan {
         task: Task,
         job: impl Fn(Setup) -> J,
     ) -> Result<Case> {
+        self.case_of(&self.registry, suite, title, metric, task, job)
+    }
+
+    /// As case(), of the mechanisms of a single suite.
+    pub fn case_of<J: Job + 'static>(
+        &self,
+        registry: &Registry,
+        suite: &'static str,
+        title: String,
+        metric: Metric,
+        task: Task,
+        job: impl Fn(Setup) -> J,
+    ) -> Result<Case> {
         let mut case = Case {
             size: Some(task.size),
-            reference: self.registry.available.first().map(|one| one.name),
-            skipped: self.registry.unavailable.clone(),
+            reference: registry.available.first().map(|one| one.name),
+            skipped: registry.unavailable.clone(),
             ..Case::new(suite, title, task.placement, metric)
         };
-        for mechanism in &self.registry.available {
+        for mechanism in &registry.available {
             match mechanism.unsupported_reason(&task) {
                 None => {
                     let setup = self.setup(Rc::clone(mechanism), &task)?;

@@ -9,11 +9,11 @@ use sluice_testkit::clock;
 use sluice_testkit::workers::{Side, Start};
 
 use super::plan::{Plan, Sizes, title};
-use super::setup::{Ends, PROCESS_TIMEOUT, Setup};
+use super::setup::{PROCESS_TIMEOUT, Setup};
 use crate::harness::class::Class;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{Workload, cacheline_pingpong};
+use crate::mechanisms::{Ends, Workload, cacheline_pingpong};
 
 pub const SIZES: Sizes = [&[1], &[64], &[1, 64, 256, 1024, 4096], &[1, 8, 64]];
 /// Not counted: caches, branch predictors and adaptive parts of the kernel warm up first.

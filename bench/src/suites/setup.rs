@@ -14,13 +14,10 @@ use sluice_testkit::workers::{Pair, Side, Start};
 
 use crate::harness::pinning;
 use crate::harness::server::START_TIMEOUT;
-use crate::mechanisms::{Link, Mechanism, Receiver, Sender};
+use crate::mechanisms::{Ends, Exchange, Link, Mechanism, Receiver, Sender};
 
 /// The time limit for setting up processes, which may start a server, and for their exit after the measured time.
 pub const PROCESS_TIMEOUT: Duration = START_TIMEOUT.saturating_add(Duration::from_secs(30));
-
-/// The ends of a process that sends over one link and receives over another.
-pub type Ends = (Box<dyn Sender>, Box<dyn Receiver>);
 
 #[derive(Clone)]
 pub struct Setup {
@@ -52,25 +49,32 @@ impl Setup {
         })
     }
 
-    /// Runs two processes over a new link for each direction, in the same way.
+    /// Runs two processes over a new link for each direction, or over one connection, in the same way.
     pub fn run_both_ways(
         &self,
         limit: Duration,
         process: impl Fn(Side, Ends, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<[Vec<u64>; 2]> {
-        let link = || self.mechanism.link(self.size);
-        let links = [link()?, link()?];
-        run(links, limit, |side, [forward, backward], start| {
-            let (sender, receiver) = match side {
-                Side::First => (forward.sender()?, backward.receiver()?),
-                Side::Second => {
-                    let receiver = forward.receiver()?;
-                    (backward.sender()?, receiver)
-                }
-            };
+        run(self.exchange()?, limit, |side, open: Exchange, start| {
+            let ends = open(side)?;
             self.enter(side)?;
-            process(side, (sender, receiver), start)
+            process(side, ends, start)
         })
+    }
+
+    fn exchange(&self) -> Result<Exchange> {
+        if let Some(exchange) = &self.mechanism.exchange {
+            return exchange(self.size);
+        }
+        let link = || self.mechanism.link(self.size);
+        let [forward, backward] = [link()?, link()?];
+        Ok(Box::new(|side| match side {
+            Side::First => Ok((forward.sender()?, backward.receiver()?)),
+            Side::Second => {
+                let receiver = forward.receiver()?;
+                Ok((backward.sender()?, receiver))
+            }
+        }))
     }
 
     pub fn links(&self, count: usize) -> Result<Vec<Link>> {

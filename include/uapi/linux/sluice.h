@@ -488,7 +488,7 @@ struct sluice_feed_info {
 #define SLUICE_BUS_MAPPABLE	0x01	/* the bus: subscribers may map its memory */
 #define SLUICE_BUS_MAPPED	0x02	/* this subscriber: receives through mapped memory */
 #define SLUICE_BUS_MONITOR	0x04	/* this subscriber: sees all messages, delays none */
-#define SLUICE_BUS_ADDRESSED	0x08	/* this subscriber: takes no turn; multicast only */
+#define SLUICE_BUS_ADDRESSED	0x08	/* this subscriber: a client, takes no turn; multicast */
 
 /* Values of format: what read(2) and write(2) of an endpoint carry. */
 #define SLUICE_BUS_RAW		0	/* the bytes of one message */
@@ -506,7 +506,7 @@ struct sluice_bus_params {
 	__u32 policies;			/* permitted; 0: _DROP and _EVICT. Unicast: only 0 */
 	__u32 policy;			/* of this subscriber, one bit; 0: the first permitted */
 	__u32 format;			/* SLUICE_BUS_RAW, _FRAMED, _BATCHED */
-	__u64 limit;			/* unread bytes addressed to it; 0: half the capacity */
+	__u64 limit;			/* unread bytes for it alone; 0: half the capacity */
 };
 
 #define SLUICE_BUS_PARAMS_SIZE_VER0 32
@@ -518,10 +518,10 @@ struct sluice_bus_params {
 struct sluice_bus_frame {
 	__u32 size;			/* of this structure; out: 64 */
 	__u32 length;			/* bytes of the message */
-	__u64 target;			/* the subscriber that it is addressed to, or 0 */
+	__u64 target;			/* the subscriber that it is for alone, or 0 */
 	__u64 sender;			/* id of the endpoint that sent it */
 	__u64 sequence;			/* of the bus: 0 for its first message */
-	__u64 lost;			/* messages lost since the one received before */
+	__u64 lost;			/* messages lost since the frame received before */
 	__u32 pid;			/* of the opener of the sender; 0: not visible here */
 	__u32 uid;			/* of that opener, in the receiver's user namespace */
 	__u32 gid;			/* of that opener, in the receiver's user namespace */
@@ -552,7 +552,7 @@ struct sluice_bus_info {
 	__u32 senders;
 	__u64 sent;			/* messages since creation */
 	__u64 unsubscribed;		/* since creation: broadcast without a subscriber */
-	__u64 lost;			/* since creation: by all subscribers */
+	__u64 lost;			/* since creation: by all but monitors */
 	__u64 evicted;			/* since creation: subscribers */
 	__u64 lag;			/* messages, of the subscriber furthest behind */
 	__u64 id;			/* of this endpoint */
@@ -631,7 +631,12 @@ struct sluice_bus_subscribers {
 
 /*
  * Takes the turn of a message that is not sent. In: value 0. Out: value, the id of the subscriber
- * that it would go to. EAGAIN: all are full. ENOTCONN: none. EOPNOTSUPP: not multicast. EPIPE.
+ * that it would go to. EAGAIN: all are full, with _DROP. ENOTCONN: none. EOPNOTSUPP: not multicast.
+ * EBADF: not open for writing. EPIPE.
+ *
+ * A client, a subscriber with _ADDRESSED, chooses its server in this way. Its read(2) fails with
+ * ENOLINK, once and after its last message, when another subscriber has ended or it has lost
+ * messages; poll(2) has POLLIN and POLLPRI until then.
  */
 #define SLUICE_BUS_TURN _IOWR(SLUICE_IOCTL_TYPE, 0x45, struct sluice_setting)
 

@@ -33,6 +33,7 @@ topic!(
         a_command_knows_its_client,
         a_request_without_a_reply_fails,
         what_concerns_one_client_does_not_end_the_server,
+        a_command_need_not_read_nor_end_its_streams,
         failures_have_their_status,
     ],
 );
@@ -333,14 +334,15 @@ fn a_request_without_a_reply_fails(context: &Context) -> Result<()> {
         &["a server of 'sums'"],
     )?;
     let slow = r#"
-        sluice bus reply sums -- sleep 60 &
-        server=$!
+        sluice bus reply sums -- sh -c '
+            case $(cat) in
+            die) kill -KILL $PPID;;
+            *) sleep 0.5;;
+            esac' &
         await bus sums readers 1
-        sluice bus request sums x --timeout 20ms
-        echo $?
-        { sleep 0.2; kill $server; } &
-        sluice bus request sums x --timeout 60s
-        echo $?"#;
+        sluice bus request sums slow --timeout 20ms || echo $?
+        sluice bus request sums die --timeout 60s || echo $?
+        wait"#;
     let run = script(context, slow)?;
     expect("the statuses", run.stdout()?, "8\n1\n".to_owned())?;
     let errors = run.stderr();
@@ -369,6 +371,23 @@ fn what_concerns_one_client_does_not_end_the_server(context: &Context) -> Result
     expect_output(context, text, "failed\n8\nfine\nfine\n1\n1\n")?;
     let missing = "sluice bus reply sums --create -- /no/command & sluice bus request sums --wait 20s x; wait $!";
     shell(context, missing)?.expect_failure(1, &["cannot run '/no/command'", "has ended"])
+}
+
+fn a_command_need_not_read_nor_end_its_streams(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus reply sums --create --count 3 -- sh -c 'sleep 2 & echo fine' 2> errors &
+        head -c 400000 /dev/zero > long
+        sluice bus request sums --wait 20s --timeout 60s < long
+        sluice bus request sums x --timeout 60s
+        sluice bus request sums x --timeout 60s
+        wait
+        sluice bus reply sums --create --count 1 -- yes 2> errors &
+        sluice bus request sums x --wait 20s --timeout 2s 2> /dev/null || echo $?
+        wait
+        grep -c 'no reply to client' errors
+        # Until the processes that were left have ended.
+        sleep 2"#;
+    expect_output(context, text, "fine\nfine\nfine\n1\n1\n")
 }
 
 fn failures_have_their_status(context: &Context) -> Result<()> {

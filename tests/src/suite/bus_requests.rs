@@ -38,6 +38,7 @@ topic!(
         a_turn_skips_a_full_dropping_subscriber,
         a_turn_can_be_that_of_a_full_subscriber,
         refused_turns,
+        a_refused_turn_is_that_of_the_next_message,
         the_end_of_a_server_is_noticed_once,
         the_eviction_of_a_server_is_noticed,
         every_client_gets_a_notice,
@@ -48,6 +49,7 @@ topic!(
         a_lost_reply_is_noticed,
         the_end_of_the_bus_comes_before_the_notice,
         short_messages_fill_a_subscriber_before_the_bus,
+        a_full_server_is_writable,
     ],
 );
 
@@ -340,6 +342,24 @@ fn refused_turns(_: &Context) -> Result<()> {
     expect("of no bus", take_turn(&client), Err(Errno::EPIPE))
 }
 
+fn a_refused_turn_is_that_of_the_next_message(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let sender = buses.create(multicast())?;
+    let ends = [buses.subscribe(small(DROP))?, buses.subscribe(small(DROP))?];
+    let first = take_turn(&sender)?;
+    for _ in &ends {
+        send(&sender, b"xx").context("filling one")?;
+    }
+    for _ in 0..3 {
+        expect("all are full", take_turn(&sender), Err(Errno::EAGAIN))?;
+    }
+    for end in &ends {
+        receive_present(end)?;
+    }
+    let next = take_turn(&sender)?;
+    expect("after three turns", next == first, false)
+}
+
 // ---- notices ----
 
 fn the_end_of_a_server_is_noticed_once(_: &Context) -> Result<()> {
@@ -506,6 +526,20 @@ fn short_messages_fill_a_subscriber_before_the_bus(_: &Context) -> Result<()> {
         waiting += 1;
     }
     expect("waiting requests", waiting, MESSAGES / 2 + 1)?;
+    send_to(&server, id(&client)?, b"reply").context("replying")?;
+    expect_bytes("the reply", &receive_present(&client)?.bytes, b"reply")
+}
+
+/// It may have a reply for a client that is not full.
+fn a_full_server_is_writable(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let sender = buses.create(multicast())?;
+    let server = buses.open(BOTH, small(BLOCK)).context("a server")?;
+    let client = open_client(&buses)?;
+    send(&sender, b"xx").context("filling it")?;
+    expect("of a sender", poll::state(&sender)?, "nothing".to_owned())?;
+    expect("of the client", poll::state(&client)?, "nothing".to_owned())?;
+    expect("of the server", poll::state(&server)?, "IN|OUT".to_owned())?;
     send_to(&server, id(&client)?, b"reply").context("replying")?;
     expect_bytes("the reply", &receive_present(&client)?.bytes, b"reply")
 }

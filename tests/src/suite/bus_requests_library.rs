@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice::bus::{Client, Server}` and their asynchronous types with the kernel module.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use sluice::bus::{
 };
 
 use crate::registry::{Context, topic};
+use crate::support::bus::{Frame, send};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::event::Event;
@@ -33,9 +36,16 @@ topic!(
         a_killed_server_ends_a_call,
         the_end_of_another_server_does_not,
         the_last_reply_of_a_server_arrives,
+        a_loss_before_a_call_is_not_of_it,
         a_lost_reply_ends_a_call,
+        a_blocking_client_holds_no_old_replies_while_it_calls,
+        an_evicted_client_sends_nothing,
+        a_flood_does_not_delay_a_timeout,
         the_end_of_the_bus_ends_call_and_server,
         a_client_that_does_not_receive_holds_up_nobody,
+        a_reply_that_is_too_long_is_dropped,
+        a_server_with_a_full_queue_replies,
+        a_server_has_a_policy_that_loses_nothing,
         requests_are_answered_by_other_threads,
         a_full_server_is_waited_for,
         a_server_is_evicted_where_the_bus_demands_it,
@@ -46,6 +56,7 @@ topic!(
         the_end_of_a_server_ends_its_calls_only,
         asynchronous_calls_end_with_the_bus,
         an_asynchronous_server_serves,
+        an_asynchronous_server_with_a_full_queue_replies,
     ],
 );
 
@@ -183,14 +194,18 @@ fn a_late_reply_is_discarded(_: &Context) -> Result<()> {
     serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
 }
 
-/// Any sender can address a client.
+/// Any sender can address a client, also with the tag of its request.
 fn a_reply_of_another_server_is_discarded(_: &Context) -> Result<()> {
     let mut server = sums().server()?;
     let mut client = sums().client()?;
-    let forger = sums().sender()?;
+    let forger = OwnedFd::from(sums().sender()?);
     let serving = thread::spawn(move || {
         let request = server.recv()?;
-        forger.send_to(request.sender, b"forged")?;
+        let frame = Frame {
+            tag: request.tag,
+            ..Frame::new(6, request.sender)
+        };
+        send(&forger, &[&frame.to_bytes()[..], b"forged"].concat())?;
         request.reply(b"genuine")?;
         anyhow::Ok(())
     });
@@ -285,27 +300,129 @@ fn the_last_reply_of_a_server_arrives(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_lost_reply_ends_a_call(_: &Context) -> Result<()> {
-    let bus = sums().capacity(16 << 10);
-    let mut server = bus.server()?;
-    let (mut client, other) = (bus.client()?, bus.client()?);
-    expect_timeout(client.call_timeout(b"first", SHORT))?;
-    // The client does not receive, and messages for another one take the place of the reply.
-    server.try_recv()?.reply(b"lost")?;
-    let sender = bus.sender()?;
+/// What takes the place of an unread reply, on a bus of 16 KiB.
+fn overrun(bus: &Options) -> Result<()> {
+    let (other, sender) = (bus.client()?, bus.sender()?);
     for _ in 0..200 {
         sender.send_to(other.id(), &[0; 1000])?;
     }
-    let seen = client.call_timeout(b"second", LONG).map(drop);
-    let lost = matches!(seen, Err(CallError::ReplyLost { count: 1 }));
-    ensure!(lost, "{seen:?}");
-    drop(server.try_recv()?);
-    // The loss is reported once, though the next frame tells it again.
-    let serving = thread::spawn(move || server.recv()?.reply(b"third").context("replying"));
-    let reply = client.call(b"third")?;
-    expect_bytes("the reply", reply.bytes(), b"third")?;
-    expect("its losses", reply.lost, 1)?;
+    Ok(())
+}
+
+fn a_loss_before_a_call_is_not_of_it(_: &Context) -> Result<()> {
+    let bus = sums().capacity(16 << 10);
+    let mut server = bus.server()?;
+    let mut client = bus.client()?;
+    expect_timeout(client.call_timeout(b"first", SHORT))?;
+    server.try_recv()?.reply(b"lost")?;
+    overrun(&bus)?;
+    let own = client.info()?.endpoint.context("no endpoint")?;
+    expect("lost", own.lost, 1)?;
+    let serving = thread::spawn(move || {
+        server.recv()?.reply(b"second")?;
+        server.recv()?.reply(b"third").context("replying")
+    });
+    for number in [b"second".as_slice(), b"third"] {
+        let reply = client.call(number)?;
+        expect_bytes("the reply", reply.bytes(), number)?;
+    }
     serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
+}
+
+/// The call does not receive while the bus is overrun.
+fn a_lost_reply_ends_a_call(_: &Context) -> Result<()> {
+    let bus = sums().capacity(16 << 10);
+    let mut server = bus.server()?;
+    let client = bus.client()?;
+    runtime()?.block_on(async move {
+        let client = AsyncClient::new(client)?;
+        let mut call = std::pin::pin!(client.call(b"first"));
+        // Until the request is sent.
+        let request = loop {
+            tokio::select! { biased;
+                outcome = &mut call => anyhow::bail!("the call has ended: {outcome:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+            match server.try_recv() {
+                Err(RecvError::Empty) => {}
+                request => break request?,
+            }
+        };
+        request.reply(b"lost")?;
+        overrun(&bus)?;
+        let seen = call.await;
+        let lost = matches!(seen, Err(CallError::ReplyLost { count: 1 }));
+        ensure!(lost, "{seen:?}");
+        // The loss is reported once, though the next frame tells it again.
+        let serving = thread::spawn(move || server.recv()?.reply(b"second").context("replying"));
+        expect_bytes("the reply", &client.call(b"second").await?, b"second")?;
+        serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
+    })
+}
+
+/// Late replies would hold the whole bus.
+fn a_blocking_client_holds_no_old_replies_while_it_calls(_: &Context) -> Result<()> {
+    let bus = sums().policies([Policy::Block]).capacity(16 << 10);
+    let mut server = bus.server()?;
+    let mut client = bus.client()?;
+    expect_timeout(client.call_timeout(b"first", SHORT))?;
+    server.try_recv()?.reply(b"late")?;
+    let serving = serve(server, <[u8]>::to_vec);
+    let mut other = bus.client()?;
+    // Fills the ring behind the late reply.
+    while other.call_timeout(&[0; 1000], SHORT).is_ok() {}
+    let reply = client.call_timeout(b"second", LONG)?;
+    expect_bytes("the reply", reply.bytes(), b"second")?;
+    end(serving)
+}
+
+fn an_evicted_client_sends_nothing(_: &Context) -> Result<()> {
+    let bus = sums().policies([Policy::Block, Policy::Evict]);
+    let mut server = bus.server()?;
+    let mut client = bus.clone().policy(Policy::Evict).limit(1).client()?;
+    for _ in 0..2 {
+        let sent = client.call_timeout(b"x", Duration::ZERO);
+        ensure!(matches!(sent, Err(CallError::TimedOut(_))), "{sent:?}");
+    }
+    server.try_recv()?.reply(b"fills it")?;
+    let refused = server.try_recv()?.reply(b"evicts it");
+    let gone = matches!(refused, Err(SendError::UnknownSubscriber { .. }));
+    ensure!(gone, "{refused:?}");
+    let seen = client.call(b"never").map(drop);
+    let evicted = matches!(seen, Err(CallError::Recv(RecvError::Evicted)));
+    ensure!(evicted, "{seen:?}");
+    let nothing = server.try_recv().map(drop);
+    ensure!(matches!(nothing, Err(RecvError::Empty)), "{nothing:?}");
+    Ok(())
+}
+
+/// Anybody may send it messages, also so many that its reply could be lost.
+fn a_flood_does_not_delay_a_timeout(_: &Context) -> Result<()> {
+    let _server = sums().server()?;
+    let mut client = sums().client()?;
+    let (id, ended) = (client.id(), Arc::new(AtomicBool::new(false)));
+    let flooding = [0; 2].map(|_| {
+        let ended = ended.clone();
+        thread::spawn(move || {
+            let sender = sums().sender()?;
+            while !ended.load(Ordering::Relaxed) {
+                sender.send_to(id, b"flood")?;
+            }
+            anyhow::Ok(())
+        })
+    });
+    let began = Instant::now();
+    let seen = client.call_timeout(b"x", SHORT).map(drop);
+    let took = began.elapsed();
+    ended.store(true, Ordering::Relaxed);
+    for thread in flooding {
+        thread.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+    }
+    ensure!(took < LONG / 2, "{took:?}");
+    match seen {
+        Err(CallError::ReplyLost { .. }) => Ok(()),
+        other => expect_timeout(other),
+    }
 }
 
 fn the_end_of_the_bus_ends_call_and_server(_: &Context) -> Result<()> {
@@ -329,19 +446,62 @@ fn a_client_that_does_not_receive_holds_up_nobody(_: &Context) -> Result<()> {
     let bus = sums().capacity(64 << 10);
     let mut server = bus.server()?;
     server.set_reply_timeout(SHORT);
-    let serving = serve(server, <[u8]>::to_vec);
     // With the policy Block, a full one would be waited for.
     let mut full = bus.clone().policy(Policy::Block).limit(1).client()?;
-    for _ in 0..3 {
+    for _ in 0..30 {
         let sent = full.call_timeout(b"never received", Duration::ZERO);
         ensure!(matches!(sent, Err(CallError::TimedOut(_))), "{sent:?}");
     }
+    // Its first reply fills it, and the others wait in vain.
+    let serving = serve(server, <[u8]>::to_vec);
     let mut client = bus.client()?;
     for _ in 0..10 {
         let reply = client.call_timeout(b"x", LONG)?;
         expect_bytes("the reply", reply.bytes(), b"x")?;
     }
     end(serving)
+}
+
+fn a_reply_that_is_too_long_is_dropped(_: &Context) -> Result<()> {
+    let serving = serve(sums().server()?, |request| match request {
+        b"long" => vec![0; 1 << 20],
+        _ => b"short".to_vec(),
+    });
+    let mut client = sums().client()?;
+    expect_timeout(client.call_timeout(b"long", SHORT))?;
+    expect_bytes("the next", client.call(b"x")?.bytes(), b"short")?;
+    end(serving)
+}
+
+/// Its own requests hold the room of its replies.
+fn a_server_with_a_full_queue_replies(_: &Context) -> Result<()> {
+    let bus = sums()
+        .policies([Policy::Drop, Policy::Block])
+        .capacity(16 << 10);
+    let mut server = bus.clone().limit(16 << 10).server()?;
+    let mut clients = Vec::new();
+    for _ in 0..15 {
+        let mut client = bus.client()?;
+        let sent = client.call_timeout(&[0; 900], Duration::ZERO);
+        ensure!(matches!(sent, Err(CallError::TimedOut(_))), "{sent:?}");
+        clients.push(client);
+    }
+    for number in 0..15 {
+        let request = server
+            .try_recv()
+            .with_context(|| format!("request {number}"))?;
+        request
+            .reply_timeout(&[1; 5000], LONG)
+            .with_context(|| format!("reply {number}"))?;
+    }
+    Ok(())
+}
+
+fn a_server_has_a_policy_that_loses_nothing(_: &Context) -> Result<()> {
+    let refused = sums().policy(Policy::Drop).server().map(drop);
+    let invalid = matches!(refused, Err(OpenError::InvalidOptions));
+    ensure!(invalid, "{refused:?}");
+    Ok(())
 }
 
 fn requests_are_answered_by_other_threads(_: &Context) -> Result<()> {
@@ -414,7 +574,7 @@ fn only_a_multicast_bus_has_requests(_: &Context) -> Result<()> {
     for mode in [Mode::Broadcast, Mode::Unicast] {
         let _sender = sums().delivery(mode).sender()?;
         let is_refused = |error: OpenError| {
-            let refused = matches!(error, OpenError::NotInMode { mode: seen, .. } if seen == mode);
+            let refused = matches!(error, OpenError::NotInMode { mode: seen, option: "requests" } if seen == mode);
             ensure!(refused, "{error:?}");
             Ok(())
         };
@@ -454,7 +614,7 @@ fn many_calls_at_the_same_time(_: &Context) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build()?;
     runtime.block_on(async move {
-        let client = std::sync::Arc::new(AsyncClient::new(client)?);
+        let client = AsyncClient::new(client)?;
         let mut tasks = Vec::new();
         for number in 0..50_u32 {
             let client = client.clone();
@@ -566,4 +726,30 @@ fn an_asynchronous_server_serves(_: &Context) -> Result<()> {
         anyhow::Ok(server.serve(answer).await?)
     })?;
     calling.join().map_err(|_| anyhow::anyhow!("a panic"))?
+}
+
+/// One task receives and replies.
+fn an_asynchronous_server_with_a_full_queue_replies(_: &Context) -> Result<()> {
+    let bus = sums()
+        .policies([Policy::Drop, Policy::Block])
+        .capacity(16 << 10);
+    let server = bus.clone().limit(16 << 10).server()?;
+    let mut clients = Vec::new();
+    for _ in 0..15 {
+        let mut client = bus.client()?;
+        let sent = client.call_timeout(&[0; 900], Duration::ZERO);
+        ensure!(matches!(sent, Err(CallError::TimedOut(_))), "{sent:?}");
+        clients.push(client);
+    }
+    runtime()?.block_on(async move {
+        let mut server = AsyncServer::new(server)?;
+        for number in 0..15 {
+            let request = server.recv().await?;
+            request
+                .reply_timeout(&[1; 5000], LONG)
+                .await
+                .with_context(|| format!("reply {number}"))?;
+        }
+        anyhow::Ok(())
+    })
 }

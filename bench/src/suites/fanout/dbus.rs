@@ -18,8 +18,8 @@ use crate::harness::server::{START_TIMEOUT, Server, await_start, is_installed};
 use crate::mechanisms::temp_paths::TempPaths;
 use crate::suites::plan::Plan;
 
-const DAEMON: &str = "dbus-daemon";
-const INTERFACE: &str = "org.sluice.Bench";
+pub const DAEMON: &str = "dbus-daemon";
+pub const INTERFACE: &str = "org.sluice.Bench";
 const RULE: &str = "type='signal',interface='org.sluice.Bench'";
 
 /// From what the daemon prints about itself: first "D-Bus Message Bus Daemon 1.14.10".
@@ -42,14 +42,14 @@ pub fn prepare(_: &Plan, paths: &Rc<TempPaths>) -> Result<Create> {
     }))
 }
 
-fn connect(address: &str) -> Result<Channel> {
+pub fn connect(address: &str) -> Result<Channel> {
     let mut connection = Channel::open_private(address).context("cannot connect to D-Bus")?;
     let registered = connection.register();
     registered.context("cannot register with D-Bus")?;
     Ok(connection)
 }
 
-fn emitter(address: &str) -> Result<End> {
+pub fn start(address: &str) -> Result<(Server, Channel)> {
     let mut command = Command::new(DAEMON);
     command.args(["--session", "--nofork", "--nopidfile"]);
     command.arg(format!("--address={address}"));
@@ -57,6 +57,11 @@ fn emitter(address: &str) -> Result<End> {
     let connection = daemon.await_start(|| connect(address));
     let connection = connection
         .with_context(|| format!("{DAEMON} did not start; try '{DAEMON} --session --nofork'"))?;
+    Ok((daemon, connection))
+}
+
+fn emitter(address: &str) -> Result<End> {
+    let (daemon, connection) = start(address)?;
     let (path, name) = (Path::from("/org/sluice/Bench"), Member::from("Message"));
     let interface = Interface::from(INTERFACE);
     // Returns when the signal is written to the socket.

@@ -14,9 +14,9 @@ use sluice_testkit::workers::{Side, Start};
 
 use super::counter::{Counter, mark};
 use crate::harness::rounds::{Job, Measurement};
-use crate::mechanisms::{Receiver, Workload, pipe};
+use crate::mechanisms::{Ends, Receiver, Workload, pipe};
 use crate::suites::rtt::RoundTrip;
-use crate::suites::setup::{Ends, PROCESS_TIMEOUT, Setup};
+use crate::suites::setup::{PROCESS_TIMEOUT, Setup};
 use crate::suites::stream::{Length, Stream};
 
 const TIMEOUT: Duration = PROCESS_TIMEOUT.saturating_mul(4);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
-use std::process::{Command, Output, Stdio};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
+use nix::poll::{PollFd, PollFlags, poll};
 use sluice::bus::{Options, RecvError, Request, SendError, Server};
 use sluice::{Bus, Name};
 
@@ -16,6 +19,8 @@ use crate::output;
 
 /// A client that does not receive should not hold up the others.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Between looks whether the command has ended, while a process that it has left holds its output, in milliseconds.
+const LOOK_INTERVAL: u16 = 50;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -29,7 +34,9 @@ pub struct Arguments {
     #[command(flatten)]
     capacity: CapacityArgs,
 
-    /// Unread bytes of requests above which clients wait or ask another server [default: a sixteenth of the capacity]
+    /// Unread bytes of requests above which clients wait [default: a sixteenth of the capacity]
+    ///
+    /// If the bus does not permit servers that clients wait for, this server is evicted above them; the default is then half the capacity.
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     limit: Option<u64>,
 
@@ -44,13 +51,20 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+/// What a command has answered.
+struct Answer {
+    reply: Vec<u8>,
+    status: ExitStatus,
+}
+
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut server = arguments.open()?;
-    let mut answered = 0;
+    let max = usize::try_from(server.message_max()).unwrap_or(usize::MAX);
+    let (mut answered, mut slow) = (0, BTreeSet::new());
     while answered < arguments.count.unwrap_or(u64::MAX) {
         let request = server.recv().map_err(|error| explain(error, answered))?;
-        let reply = arguments.answer(&request)?;
-        send(request, &reply)?;
+        let reply = arguments.answer(&request, max)?;
+        send(request, &reply, &mut slow)?;
         answered += 1;
     }
     Ok(())
@@ -63,19 +77,29 @@ fn explain(error: RecvError, answered: u64) -> Error {
     }
 }
 
-/// What concerns one client only does not end the server.
-fn send(request: Request, reply: &[u8]) -> Result<()> {
+/// What concerns one client only does not end the server, and a client that does not receive costs the time of a reply once.
+fn send(request: Request, reply: &[u8], slow: &mut BTreeSet<u64>) -> Result<()> {
     let sender = request.sender;
-    match request.reply_timeout(reply, REPLY_TIMEOUT) {
+    let time = match slow.remove(&sender) {
+        true => Duration::ZERO,
+        false => REPLY_TIMEOUT,
+    };
+    match request.reply_timeout(reply, time) {
         // It has ended, or given up.
-        Ok(()) | Err(SendError::UnknownSubscriber { .. }) => Ok(()),
-        Err(error @ (SendError::TimedOut(_) | SendError::MessageTooLong { .. })) => {
-            let cause = sluice::explain(&error);
-            output::note(&format!("sluice: no reply to client {sender}: {cause}"));
-            Ok(())
+        Ok(()) | Err(SendError::UnknownSubscriber { .. }) => return Ok(()),
+        Err(error @ SendError::MessageTooLong { .. }) => note(sender, &error),
+        Err(error @ SendError::TimedOut(_)) => {
+            slow.insert(sender);
+            note(sender, &error);
         }
-        Err(error) => Err(error).context("cannot reply"),
+        Err(error) => return Err(error).context("cannot reply"),
     }
+    Ok(())
+}
+
+fn note(sender: u64, error: &SendError) {
+    let cause = sluice::explain(error);
+    output::note(&format!("sluice: no reply to client {sender}: {cause}"));
 }
 
 impl Arguments {
@@ -85,40 +109,70 @@ impl Arguments {
         Ok(bus.with(self.limit, Options::limit).server()?)
     }
 
-    fn answer(&self, request: &Request) -> Result<Vec<u8>> {
+    fn answer(&self, request: &Request, max: usize) -> Result<Vec<u8>> {
         let (program, rest) = self.command.split_first().context("no command is given")?;
         let name = program.to_string_lossy();
-        let output = self
-            .run(program, rest, request)
+        let mut command = Command::new(program);
+        let answer = ask(command.args(rest), request, max)
             .with_context(|| format!("cannot run '{name}'; give a command that exists"))?;
-        if !output.status.success() {
-            let (status, sender) = (output.status, request.sender);
+        if !answer.status.success() {
+            let (status, sender) = (answer.status, request.sender);
             output::note(&format!(
                 "sluice: '{name}' ended with {status} for client {sender}"
             ));
         }
-        Ok(output.stdout)
+        Ok(answer.reply)
     }
+}
 
-    fn run(&self, program: &OsString, rest: &[OsString], request: &Request) -> io::Result<Output> {
-        let mut child = Command::new(program)
-            .args(rest)
-            .env("SLUICE_SENDER", request.sender.to_string())
-            .env("SLUICE_PID", request.pid.unwrap_or_default().to_string())
-            .env("SLUICE_UID", request.uid.to_string())
-            .env("SLUICE_GID", request.gid.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = child.stdin.take();
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                if let Some(mut input) = input {
-                    // A command need not read all of it.
-                    input.write_all(request.bytes()).ok();
-                }
-            });
-            child.wait_with_output()
-        })
+/// Runs the command. Its output ends when it does, also if a process that it has left keeps the pipe, and after one byte more than `max`.
+fn ask(command: &mut Command, request: &Request, max: usize) -> io::Result<Answer> {
+    let mut child = command
+        .env("SLUICE_SENDER", request.sender.to_string())
+        .env("SLUICE_PID", request.pid.unwrap_or_default().to_string())
+        .env("SLUICE_UID", request.uid.to_string())
+        .env("SLUICE_GID", request.gid.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        let bytes = request.bytes().to_vec();
+        // A command need not read all of it. Not joined: a process that it has left may hold the pipe.
+        thread::Builder::new().spawn(move || input.write_all(&bytes).ok())?;
     }
+    let mut reply = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        read_reply(&mut child, output, max, &mut reply)?;
+    }
+    if reply.len() > max {
+        // It may go on for ever. It has ended if it cannot be killed.
+        child.kill().ok();
+    }
+    let status = child.wait()?;
+    Ok(Answer { reply, status })
+}
+
+fn read_reply(
+    child: &mut Child,
+    mut output: ChildStdout,
+    max: usize,
+    reply: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut part = [0; 1 << 16];
+    while reply.len() <= max {
+        let ended = child.try_wait()?.is_some();
+        let time = if ended { 0 } else { LOOK_INTERVAL };
+        let mut ready = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut ready, time)? == 0 {
+            match ended {
+                true => return Ok(()),
+                false => continue,
+            }
+        }
+        match output.read(&mut part)? {
+            0 => return Ok(()),
+            read => reply.extend_from_slice(&part[..read]),
+        }
+    }
+    Ok(())
 }

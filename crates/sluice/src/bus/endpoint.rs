@@ -98,11 +98,9 @@ impl Endpoint {
         Ok(filled > 0 && next[0].id == id)
     }
 
-    /// The messages that this subscriber has lost.
-    pub fn own_lost(&self) -> std::result::Result<u64, SystemError> {
-        query::<bus::Info>(self.as_fd())
-            .map(|info| info.own_lost)
-            .map_err(|error| SystemError::new("querying the bus", error))
+    /// The state of the bus and of this endpoint.
+    pub fn look(&self) -> std::result::Result<bus::Info, SystemError> {
+        query(self.as_fd()).map_err(|error| SystemError::new("querying the bus", error))
     }
 
     pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
@@ -116,10 +114,16 @@ impl AsFd for Endpoint {
     }
 }
 
-/// The calls of a type with a field `endpoint`, or with another path to one.
+/// The calls of a type with a field `endpoint`, or, without the conversion to a descriptor, with another path to one.
 macro_rules! common_calls {
     ($end:ident) => {
         $crate::bus::endpoint::common_calls!($end, endpoint);
+
+        impl From<$end> for std::os::fd::OwnedFd {
+            fn from(end: $end) -> Self {
+                end.endpoint.fd
+            }
+        }
     };
     ($end:ident, $($path:ident).+) => {
         impl $end {
@@ -162,12 +166,6 @@ macro_rules! common_calls {
         impl std::os::fd::AsRawFd for $end {
             fn as_raw_fd(&self) -> std::os::fd::RawFd {
                 self.$($path).+.fd.as_raw_fd()
-            }
-        }
-
-        impl From<$end> for std::os::fd::OwnedFd {
-            fn from(end: $end) -> Self {
-                end.$($path).+.fd
             }
         }
     };

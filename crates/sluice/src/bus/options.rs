@@ -155,41 +155,47 @@ impl Options {
         self.open_both(0)
     }
 
-    /// Opens a multicast bus to send requests to its servers and receive their replies.
+    /// Opens a multicast bus to send requests to its servers and receive their replies. Fails with
+    /// [`Error::NotFound`](crate::Error::NotFound) if no server has created the bus yet. With [`create`](Self::create) it creates the bus as
+    /// [`server`](Self::server) does, and calls fail with [`CallError::NoServer`](super::CallError::NoServer) until there is a server.
     pub fn client(&self) -> std::result::Result<Client, OpenError> {
         let (sender, subscriber) = self.of_requests().open_both(bus::ADDRESSED)?;
         Ok(Client::new(sender, subscriber))
     }
 
     /// Opens a multicast bus to receive requests and send replies. If it creates the bus, the subscribers may have every policy, unless
-    /// [`policies`](Self::policies) says otherwise.
+    /// [`policies`](Self::policies) says otherwise. The [policy](Self::policy) of a server cannot be [`Policy::Drop`]: a request that it
+    /// loses would have no reply.
     pub fn server(&self) -> std::result::Result<Server, OpenError> {
-        let mut options = self.of_requests();
-        let capacity = match self.info() {
-            Ok(info) => info.capacity,
-            Err(_) if self.capacity == 0 => bus::DEFAULT_CAPACITY,
-            Err(_) => self.capacity,
-        };
-        if options.own.limit == 0 {
-            options.own.limit = capacity / PARTS;
-        }
-        let policy = options.own.policy;
-        options.own.policy = policy.or(Some(Policy::Block));
-        let opened = match options.open_both(0) {
-            Err(OpenError::PolicyNotPermitted { .. }) if policy.is_none() => {
-                options.own.policy = Some(Policy::Evict);
-                options.open_both(0)
+        let existing = self.info().ok();
+        match (existing.map(|info| info.mode), self.own.policy) {
+            (Some(Mode::Multicast) | None, None | Some(Policy::Block | Policy::Evict)) => {}
+            (Some(Mode::Multicast) | None, _) => return Err(OpenError::InvalidOptions),
+            (Some(mode), _) => {
+                let option = "requests";
+                return Err(OpenError::NotInMode { mode, option });
             }
-            opened => opened,
-        };
-        let (sender, subscriber) = opened?;
-        match sender.info()?.mode {
-            Mode::Multicast => Ok(Server::new(sender, subscriber)),
-            mode => Err(OpenError::NotInMode {
-                mode,
-                option: "requests",
-            }),
         }
+        let capacity = match existing {
+            Some(info) => info.capacity,
+            None if self.capacity == 0 => bus::DEFAULT_CAPACITY,
+            None => self.capacity,
+        };
+        let mut blocking = self.of_requests();
+        blocking.own.policy = self.own.policy.or(Some(Policy::Block));
+        if blocking.own.limit == 0 {
+            blocking.own.limit = capacity.next_power_of_two().max(bus::CAPACITY_MIN) / PARTS;
+        }
+        let (sender, subscriber) = match blocking.open_both(0) {
+            Err(error @ OpenError::PolicyNotPermitted { .. }) if self.own.policy.is_none() => {
+                let mut evicting = self.of_requests();
+                evicting.own.policy = Some(Policy::Evict);
+                evicting.open_both(0).map_err(|_| error)?
+            }
+            opened => opened?,
+        };
+        let info = sender.endpoint.look()?;
+        Ok(Server::new(sender, subscriber, info.capacity))
     }
 
     /// What clients and servers have in common. Their calls wait, or have a form that does not.

@@ -2,6 +2,7 @@
 //! Buses in a tokio runtime.
 
 use std::future::poll_fn;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::task::coop::{consume_budget, poll_proceed};
 use tokio::time;
 
@@ -91,6 +92,20 @@ impl AsyncSender {
 
     pub(super) async fn take_turn(&self) -> Result<u64, SendError> {
         self.until(|sender| sender.take_turn(Wait::Never)).await
+    }
+
+    /// Ready for the largest message, or for a subscriber that is no longer full.
+    pub(super) async fn writable(&self) -> io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
+        self.ready.writable().await
+    }
+
+    pub(super) fn try_send_tagged(
+        &self,
+        target: u64,
+        tag: u64,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        self.sender.send_tagged(target, tag, message, Wait::Never)
     }
 
     pub(super) async fn send_tagged(

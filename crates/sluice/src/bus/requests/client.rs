@@ -13,30 +13,48 @@ use crate::bus::sender::Sender;
 use crate::bus::subscriber::Subscriber;
 use crate::wait::Wait;
 
+/// How many old messages a call discards before it sends: senders could go on for ever.
+pub(super) const SETTLED_MAX: usize = 10_000;
+
 /// Sends requests to the servers of a bus, each to the next one, and waits for the reply.
 ///
 /// A call ends with the reply, or at once when it is known that none comes: its server has closed the bus, was killed or evicted, or the
-/// client has lost messages. It waits for a server that is slow, so give it a timeout.
+/// client has lost messages. It waits for a server that is slow, so give it a timeout:
 ///
 /// ```no_run
 /// use std::time::Duration;
+/// use sluice::bus::CallError;
 ///
 /// let mut client = sluice::Bus::named("sums").client()?;
-/// let reply = client.call_timeout(b"2 + 2", Duration::from_secs(1))?;
-/// assert_eq!(reply.bytes(), b"4");
+/// match client.call_timeout(b"2 + 2", Duration::from_secs(1)) {
+///     Ok(reply) => println!("{}", String::from_utf8_lossy(reply.bytes())),
+///     Err(CallError::NoServer) => println!("the bus is there, but no server"),
+///     Err(CallError::ServerEnded { server }) => println!("server {server} has ended; it may have done it"),
+///     Err(CallError::TimedOut(limit)) => println!("nothing within {limit:?}; the server goes on"),
+///     Err(error) => return Err(error.into()),
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A client takes no turn on the bus and receives nothing but replies. Several threads have a client each.
+/// A client takes no turn on the bus and receives nothing but replies. Several threads have a client each. Its policy is
+/// [`Drop`](crate::bus::Policy::Drop) unless the bus does not permit it, so that a client which does not call holds up nobody.
 #[derive(Debug)]
 pub struct Client {
     sender: Sender,
     subscriber: Subscriber,
     last_tag: u64,
     losses: Losses,
+    /// The last call has received its reply, so nothing of earlier calls is left.
+    settled: bool,
 }
 
 common_calls!(Client, sender.endpoint);
+
+/// Why no reply comes, except in a message before this number.
+struct Hopeless {
+    why: CallError,
+    end: u64,
+}
 
 impl Client {
     pub(in crate::bus) fn new(sender: Sender, subscriber: Subscriber) -> Self {
@@ -45,6 +63,7 @@ impl Client {
             subscriber,
             last_tag: 0,
             losses: Losses::default(),
+            settled: true,
         }
     }
 
@@ -60,26 +79,45 @@ impl Client {
         self.call_within(request, Wait::Forever)
     }
 
-    /// As [`call`](Self::call), but waits at most for `timeout`, then fails with [`CallError::TimedOut`]. A reply that arrives later is
-    /// discarded.
+    /// As [`call`](Self::call), but waits at most for `timeout`, then fails with [`CallError::TimedOut`]. The server is not told: it goes
+    /// on with the request, and a reply that arrives later is discarded.
     pub fn call_timeout(
         &mut self,
         request: &[u8],
         timeout: Duration,
     ) -> Result<Message<'_>, CallError> {
         self.call_within(request, Wait::For(timeout))
-            .map_err(|error| match error {
-                CallError::Send(SendError::TimedOut(_))
-                | CallError::Recv(RecvError::TimedOut(_)) => CallError::TimedOut(timeout),
-                error => error,
-            })
+            .map_err(|error| error.of_call(timeout))
     }
 
     fn call_within(&mut self, request: &[u8], wait: Wait) -> Result<Message<'_>, CallError> {
         let began = Instant::now();
+        self.settle()?;
         let asked = self.ask(request, wait, began)?;
         self.fill_reply(asked, wait, began)?;
+        self.settled = true;
         Ok(self.subscriber.filled_message()?)
+    }
+
+    /// Discards what is left of earlier calls: it could hold the room of the request, and its losses are not those of this call.
+    fn settle(&mut self) -> Result<(), RecvError> {
+        if std::mem::take(&mut self.settled) {
+            return Ok(());
+        }
+        for _ in 0..SETTLED_MAX {
+            match self.subscriber.fill_next(Wait::Never) {
+                Ok(()) => {
+                    let header = *self.subscriber.filled_message()?;
+                    self.losses.told_by(&header);
+                }
+                Err(RecvError::Notice) => {
+                    self.losses.learn(self.sender.endpoint.look()?.own_lost);
+                }
+                Err(RecvError::Empty) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn ask(&mut self, request: &[u8], wait: Wait, began: Instant) -> Result<Asked, CallError> {
@@ -90,7 +128,10 @@ impl Client {
             let left = wait.left(began);
             match self.sender.send_tagged(server, tag, request, left) {
                 // It has ended since the turn.
-                Err(SendError::UnknownSubscriber { .. }) if !left.is_over() => {}
+                Err(SendError::UnknownSubscriber { .. }) if left.is_over() => {
+                    return Err(CallError::TimedOut(Duration::ZERO));
+                }
+                Err(SendError::UnknownSubscriber { .. }) => {}
                 sent => return Ok(sent.map(|()| Asked { server, tag })?),
             }
         }
@@ -98,37 +139,48 @@ impl Client {
 
     /// Fills the buffer with the reply. Once it is known that none comes, only the messages that are there can have it.
     fn fill_reply(&mut self, asked: Asked, wait: Wait, began: Instant) -> Result<(), CallError> {
-        let mut hopeless = None;
+        let mut hopeless: Option<Hopeless> = None;
         loop {
-            let wait = match hopeless {
+            let left = match hopeless {
                 None => wait.left(began),
                 Some(_) => Wait::Never,
             };
-            let why = match self.subscriber.fill_next(wait) {
+            let lost = match self.subscriber.fill_next(left) {
                 Ok(()) => {
                     let header = *self.subscriber.filled_message()?;
                     let lost = self.losses.told_by(&header);
-                    if asked.is_answered_by(&header) {
-                        return Ok(());
+                    match hopeless {
+                        _ if asked.is_answered_by(&header) => return Ok(()),
+                        Some(hopeless) if header.sequence >= hopeless.end => {
+                            return Err(hopeless.why);
+                        }
+                        // Others could send to this client for ever.
+                        None if left.is_over() => return Err(CallError::TimedOut(Duration::ZERO)),
+                        _ if lost == 0 => continue,
+                        _ => lost,
                     }
-                    reply_lost(lost)
                 }
-                Err(RecvError::Notice) => self.look(asked)?,
-                Err(error) => return Err(hopeless.unwrap_or(error.into())),
+                Err(RecvError::Notice) => 0,
+                Err(error) => return Err(hopeless.map_or(error.into(), |hopeless| hopeless.why)),
             };
-            hopeless = hopeless.or(why);
+            hopeless = hopeless.or(self.look(asked, lost)?);
         }
     }
 
-    /// After a notice: why no reply comes.
-    fn look(&mut self, asked: Asked) -> Result<Option<CallError>, RecvError> {
-        let end = &self.sender.endpoint;
-        if !end.has_subscriber(asked.server)? {
-            return Ok(Some(CallError::ServerEnded {
+    /// After a notice or losses that a frame has told.
+    fn look(&mut self, asked: Asked, lost: u64) -> Result<Option<Hopeless>, RecvError> {
+        let ended = !self.sender.endpoint.has_subscriber(asked.server)?;
+        let seen = self.sender.endpoint.look()?;
+        let why = match ended {
+            true => Some(CallError::ServerEnded {
                 server: asked.server,
-            }));
-        }
-        Ok(reply_lost(self.losses.learn(end.own_lost()?)))
+            }),
+            false => reply_lost(lost + self.losses.learn(seen.own_lost)),
+        };
+        Ok(why.map(|why| Hopeless {
+            why,
+            end: seen.sent,
+        }))
     }
 }
 

@@ -9,10 +9,13 @@ use crate::diagnosis::{Diagnose as _, Diagnosis, diagnosed};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
+    /// The bus exists, but no server has it open. Where nobody has created the bus, the client cannot be opened.
     #[error("the bus has no server")]
     NoServer,
 
-    /// It may have received the request, and may have done what was asked.
+    /// The server that was asked has closed the bus, was killed or was evicted. It may have received the request, and may have done what
+    /// was asked.
+    #[doc(alias = "ServerDied")]
     #[error("server {server} has ended without a reply")]
     ServerEnded { server: u64 },
 
@@ -20,14 +23,16 @@ pub enum CallError {
     #[error("the client has lost {count} messages, and the reply may be among them")]
     ReplyLost { count: u64 },
 
-    /// The server may have received the request.
+    /// There was no reply within this time. The server may have received the request, and goes on with it.
     #[error("timeout: no reply within {0:?}")]
     TimedOut(Duration),
 
-    /// The request was not sent.
+    /// The request was not sent. Never [`SendError::NoSubscriber`] nor [`SendError::TimedOut`]: these are [`NoServer`](Self::NoServer)
+    /// and [`TimedOut`](Self::TimedOut).
     #[error(transparent)]
     Send(SendError),
 
+    /// No reply can be received any more: the bus was destroyed, or this client was evicted. Never [`RecvError::TimedOut`].
     #[error(transparent)]
     Recv(#[from] RecvError),
 }
@@ -42,6 +47,16 @@ impl From<SendError> for CallError {
 }
 
 impl CallError {
+    /// The error of a call whose steps had parts of this time.
+    pub(super) fn of_call(self, timeout: Duration) -> Self {
+        match self {
+            Self::TimedOut(_)
+            | Self::Send(SendError::TimedOut(_))
+            | Self::Recv(RecvError::TimedOut(_)) => Self::TimedOut(timeout),
+            error => error,
+        }
+    }
+
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
             Self::NoServer => (libc::ENOTCONN, "start one, and call again"),

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::error::ServeError;
 use crate::bus::endpoint::common_calls;
 #[cfg(feature = "tokio")]
 use crate::bus::error::OpenError;
 use crate::bus::error::{RecvError, SendError};
-use crate::bus::message::{Header, Message};
+use crate::bus::message::Header;
 use crate::bus::sender::Sender;
 use crate::bus::subscriber::Subscriber;
 use crate::wait::Wait;
 
 /// How long a reply may wait for room by default.
-pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// A reply that waits for room looks at the queue of requests at this interval.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// What a request counts at least, as in the ring.
+const REQUEST_COST: u64 = 256;
 
 /// Answers the requests of clients. The requests of a bus go to its servers in turn; one that has received a request and ends without a
 /// reply fails the call of the client.
@@ -30,55 +35,121 @@ pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Policy
 /// A server has the policy [`Block`](crate::bus::Policy::Block), so that clients wait for it and no request is lost, or
 /// [`Evict`](crate::bus::Policy::Evict) if the bus does not permit that. It is full with unread requests of a sixteenth of the capacity,
-/// unless [`limit`](crate::bus::Options::limit) says otherwise: replies need room, too, so the limits of all servers should be at most
-/// half of the capacity.
+/// unless [`limit`](crate::bus::Options::limit) says otherwise. A request that it has not received holds the ring from there on, for all:
+/// if requests take long, receive in one thread and answer in others.
 pub struct Server {
-    sender: Arc<Sender>,
-    subscriber: Subscriber,
+    shared: Arc<Shared>,
     reply_timeout: Duration,
 }
 
-common_calls!(Server, subscriber.endpoint);
+common_calls!(Server, shared.sender.endpoint);
+
+/// What a server and its requests have in common.
+struct Shared {
+    sender: Sender,
+    queue: Mutex<Queue>,
+}
+
+/// The requests of a server.
+pub(super) struct Queue {
+    subscriber: Subscriber,
+    /// Received, because they held the room of a reply.
+    waiting: VecDeque<(Header, Vec<u8>)>,
+    /// What may still wait, in bytes.
+    room: u64,
+}
+
+impl Queue {
+    /// Room for as much as the bus.
+    fn new(subscriber: Subscriber, capacity: u64) -> Self {
+        Self {
+            subscriber,
+            waiting: VecDeque::new(),
+            room: capacity,
+        }
+    }
+
+    pub fn next(&mut self, wait: Wait) -> Result<(Header, Vec<u8>), RecvError> {
+        if let Some((header, bytes)) = self.waiting.pop_front() {
+            self.room += cost(&header);
+            return Ok((header, bytes));
+        }
+        self.receive(wait)
+    }
+
+    fn receive(&mut self, wait: Wait) -> Result<(Header, Vec<u8>), RecvError> {
+        self.subscriber.fill_next(wait)?;
+        let message = self.subscriber.filled_message()?;
+        Ok((*message, message.bytes().to_vec()))
+    }
+
+    /// Receives what is there, so that it holds no room of the ring. An error is that of the next call, too. Returns whether there was
+    /// anything.
+    pub fn take_waiting(&mut self) -> bool {
+        let before = self.waiting.len();
+        while self.room > 0
+            && let Ok(request) = self.receive(Wait::Never)
+        {
+            self.room = self.room.saturating_sub(cost(&request.0));
+            self.waiting.push_back(request);
+        }
+        self.waiting.len() > before
+    }
+}
+
+fn cost(header: &Header) -> u64 {
+    REQUEST_COST.max(header.len as u64)
+}
+
+/// Nothing panics while it is locked.
+pub(super) fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Server {
-    pub(in crate::bus) fn new(sender: Sender, subscriber: Subscriber) -> Self {
+    pub(in crate::bus) fn new(sender: Sender, subscriber: Subscriber, capacity: u64) -> Self {
         Self {
-            sender: Arc::new(sender),
-            subscriber,
+            shared: Arc::new(Shared {
+                sender,
+                queue: Mutex::new(Queue::new(subscriber, capacity)),
+            }),
             reply_timeout: REPLY_TIMEOUT,
         }
     }
 
-    /// Requests that are not answered yet keep the other sender.
+    /// Requests that are not answered yet keep the endpoint, too.
     #[cfg(feature = "tokio")]
-    pub(super) fn into_parts(self) -> Result<(Sender, Subscriber), OpenError> {
-        let endpoint = self.sender.endpoint.try_clone()?;
-        Ok((Sender { endpoint }, self.subscriber))
+    pub(super) fn into_parts(self) -> Result<(Sender, Queue, Duration), OpenError> {
+        let endpoint = self.shared.sender.endpoint.try_clone()?;
+        let capacity = endpoint.look()?.capacity;
+        let subscriber = Subscriber::attach(endpoint.try_clone()?.fd)?;
+        let mut old = lock(&self.shared.queue);
+        // A reply of theirs must not receive requests of the new one.
+        old.room = 0;
+        let mut queue = Queue::new(subscriber, capacity);
+        queue.waiting = std::mem::take(&mut old.waiting);
+        Ok((Sender { endpoint }, queue, self.reply_timeout))
     }
 
-    /// Answers each request with what `answer` returns, one after the other, until the bus is destroyed. A reply that nobody awaits any
-    /// more, or that has no room within [a second](Self::set_reply_timeout), is dropped. To answer several requests at the same time,
-    /// use several servers, or [`recv`](Self::recv).
+    /// Answers each request with what `answer` returns, one after the other, until the bus is destroyed. What concerns one client does not
+    /// end it: a reply is dropped if the client has ended, if it is longer than [`message_max`](Self::message_max), and if it has no room
+    /// within [a second](Self::set_reply_timeout) because the client does not receive; the next replies to such a client do not wait. To
+    /// answer several requests at the same time, use several servers, or [`recv`](Self::recv).
     pub fn serve<R: AsRef<[u8]>>(
         &mut self,
-        mut answer: impl FnMut(Message<'_>) -> R,
+        mut answer: impl FnMut(&Request) -> R,
     ) -> Result<(), ServeError> {
+        let mut clients = Clients::new(self.reply_timeout);
         loop {
-            let request = match self.subscriber.recv() {
+            let request = match self.recv() {
                 Err(RecvError::Destroyed) => return Ok(()),
                 request => request?,
             };
-            let header = *request;
-            let reply = answer(request);
-            let wait = Wait::For(self.reply_timeout);
-            let sent = self
-                .sender
-                .send_tagged(header.sender, header.tag, reply.as_ref(), wait);
-            match sent {
-                Ok(()) => {}
-                Err(error) if is_of_client(&error) => {}
-                Err(SendError::Destroyed) => return Ok(()),
-                Err(error) => return Err(error.into()),
+            let client = request.sender;
+            let reply = answer(&request);
+            let sent = request.reply_within(reply.as_ref(), Wait::For(clients.time_for(client)));
+            if clients.note(client, sent)?.is_end() {
+                return Ok(());
             }
         }
     }
@@ -104,9 +175,13 @@ impl Server {
     }
 
     fn recv_within(&mut self, wait: Wait) -> Result<Request, RecvError> {
-        self.subscriber.fill_next(wait)?;
-        let message = self.subscriber.filled_message()?;
-        Ok(Request::new(message, self.sender.clone()))
+        // A reply that finds it locked need not receive.
+        let (header, bytes) = lock(&self.shared.queue).next(wait)?;
+        Ok(Request {
+            header,
+            bytes,
+            shared: self.shared.clone(),
+        })
     }
 }
 
@@ -118,47 +193,103 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Whether a reply was not sent because of its client: the client has ended, or does not receive.
-pub(super) fn is_of_client(error: &SendError) -> bool {
-    matches!(
-        error,
-        SendError::UnknownSubscriber { .. } | SendError::TimedOut(_)
-    )
+/// The clients of a server that answers one request after the other: one that does not receive costs the time of a reply once.
+pub(super) struct Clients {
+    timeout: Duration,
+    slow: BTreeSet<u64>,
 }
 
-/// A request that a [`Server`] has received. Dereferences to its header. The client of one that is dropped without a reply waits on.
-#[must_use = "its client waits for a reply"]
-pub struct Request<S = Sender> {
-    pub(super) header: Header,
-    bytes: Vec<u8>,
-    pub(super) endpoint: Arc<S>,
-}
-
-impl<S> Request<S> {
-    pub(super) fn new(message: Message<'_>, endpoint: Arc<S>) -> Self {
+impl Clients {
+    pub fn new(timeout: Duration) -> Self {
         Self {
-            header: *message,
-            bytes: message.bytes().to_vec(),
-            endpoint,
+            timeout,
+            slow: BTreeSet::new(),
         }
     }
 
-    #[cfg(feature = "tokio")]
-    pub(super) fn into_parts(self) -> (Header, Vec<u8>) {
-        (self.header, self.bytes)
+    pub fn time_for(&self, client: u64) -> Duration {
+        match self.slow.contains(&client) {
+            true => Duration::ZERO,
+            false => self.timeout,
+        }
     }
 
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Fails if the server cannot go on.
+    pub fn note(&mut self, client: u64, sent: Result<(), SendError>) -> Result<Next, SendError> {
+        match sent {
+            Err(SendError::TimedOut(_)) => {
+                self.slow.insert(client);
+                return Ok(Next::Request);
+            }
+            Err(SendError::Destroyed) => return Ok(Next::End),
+            Ok(()) | Err(SendError::UnknownSubscriber { .. }) => {
+                self.slow.remove(&client);
+            }
+            Err(SendError::MessageTooLong { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Next::Request)
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Request,
+    /// The bus was destroyed.
+    End,
+}
+
+impl Next {
+    pub fn is_end(self) -> bool {
+        self == Self::End
+    }
+}
+
+/// The calls of a request, synchronous or not.
+macro_rules! request_calls {
+    ($request:ident) => {
+        impl $request {
+            pub fn header(&self) -> &Header {
+                &self.header
+            }
+
+            pub fn bytes(&self) -> &[u8] {
+                &self.bytes
+            }
+        }
+
+        impl Deref for $request {
+            type Target = Header;
+
+            fn deref(&self) -> &Header {
+                &self.header
+            }
+        }
+
+        impl fmt::Debug for $request {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($request))
+                    .field("header", &self.header)
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+#[cfg(feature = "tokio")]
+pub(super) use request_calls;
+
+/// A request that a [`Server`] has received, which any thread may answer. Dereferences to its header. The client of one that is dropped
+/// without a reply waits on. A server remains in turn until its last request is dropped.
+#[must_use = "its client waits for a reply"]
+pub struct Request {
+    header: Header,
+    bytes: Vec<u8>,
+    shared: Arc<Shared>,
+}
+
 impl Request {
-    /// Sends the reply. Waits for room. Fails with [`SendError::UnknownSubscriber`] if the client has ended.
+    /// Sends the reply. Waits for room, and receives the requests meanwhile that hold it. Fails with
+    /// [`SendError::UnknownSubscriber`] if the client has ended.
     pub fn reply(self, bytes: &[u8]) -> Result<(), SendError> {
         self.reply_within(bytes, Wait::Forever)
     }
@@ -166,26 +297,31 @@ impl Request {
     /// As [`reply`](Self::reply), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
     pub fn reply_timeout(self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
         self.reply_within(bytes, Wait::For(timeout))
+            .map_err(|error| match error {
+                SendError::TimedOut(_) => SendError::TimedOut(timeout),
+                error => error,
+            })
     }
 
     fn reply_within(self, bytes: &[u8], wait: Wait) -> Result<(), SendError> {
         let Header { sender, tag, .. } = self.header;
-        self.endpoint.send_tagged(sender, tag, bytes, wait)
+        let began = Instant::now();
+        let mut part = Wait::For(Duration::ZERO);
+        loop {
+            match self.shared.sender.send_tagged(sender, tag, bytes, part) {
+                Err(SendError::TimedOut(_)) if !wait.left(began).is_over() => {}
+                sent => return sent,
+            }
+            // If it is locked, another thread receives.
+            if let Ok(mut queue) = self.shared.queue.try_lock() {
+                queue.take_waiting();
+            }
+            part = Wait::For(match wait.left(began) {
+                Wait::For(left) => left.min(LOOK_INTERVAL),
+                _ => LOOK_INTERVAL,
+            });
+        }
     }
 }
 
-impl<S> Deref for Request<S> {
-    type Target = Header;
-
-    fn deref(&self) -> &Header {
-        &self.header
-    }
-}
-
-impl<S> fmt::Debug for Request<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("header", &self.header)
-            .finish_non_exhaustive()
-    }
-}
+request_calls!(Request);

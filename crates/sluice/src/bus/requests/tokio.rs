@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,41 +13,63 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 use tokio::time;
 
 use super::client::{Client, reply_lost};
 use super::error::{CallError, ServeError};
-use super::server::{REPLY_TIMEOUT, Request, Server, is_of_client};
+use super::server::{self, Clients, Queue, Server, request_calls};
 use super::{Asked, Losses};
 use crate::bus::error::{OpenError, RecvError, SendError};
+use crate::bus::info::BusInfo;
 use crate::bus::message::Header;
 use crate::bus::subscriber::Subscriber;
-use crate::bus::tokio::{AsyncSender, AsyncSubscriber, REGISTERING, WAITING};
+use crate::bus::tokio::{AsyncSender, REGISTERING, WAITING};
 use crate::system_error::SystemError;
 use crate::tokio::register;
 use crate::wait::Wait;
 
 type Outcome = Result<Vec<u8>, CallError>;
+type Ready<'a> = AsyncFdReadyGuard<'a, OwnedFd>;
 
-/// A [`Client`] with asynchronous calls, any number of them at the same time.
+/// The messages that a call receives for all before others run.
+const RECEIVED_MAX: usize = 64;
+
+fn waiting(error: std::io::Error) -> RecvError {
+    SystemError::new(WAITING, error).into()
+}
+
+/// A [`Client`] with asynchronous calls, any number of them at the same time. Clones are the same client.
 ///
 /// A call that is dropped is cancelled: its request may have been sent, and a reply that arrives later is discarded.
 ///
 /// ```no_run
 /// use sluice::bus::AsyncClient;
+/// use tokio::task::JoinSet;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = AsyncClient::new(sluice::Bus::named("sums").client()?)?;
-/// let sum = client.call(b"2 + 2").await?;
-/// println!("{}", String::from_utf8_lossy(&sum));
+/// let mut calls = JoinSet::new();
+/// for number in 0..10 {
+///     let client = client.clone();
+///     calls.spawn(async move { client.call(format!("{number} + 1").as_bytes()).await });
+/// }
+/// while let Some(reply) = calls.join_next().await {
+///     println!("{}", String::from_utf8_lossy(&reply??));
+/// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AsyncClient {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     sender: AsyncSender,
     ready: AsyncFd<OwnedFd>,
     replies: Mutex<Replies>,
@@ -56,32 +79,30 @@ impl AsyncClient {
     /// Needs a runtime with I/O enabled.
     pub fn new(client: Client) -> Result<Self, OpenError> {
         let (sender, replies) = client.into_parts();
-        Ok(Self {
+        let shared = Shared {
             ready: register(&sender, Interest::READABLE, REGISTERING)?,
             sender: AsyncSender::new(sender)?,
             replies: Mutex::new(replies),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
         })
     }
 
     /// As [`Client::call`]. Returns the bytes of the reply.
     pub async fn call(&self, request: &[u8]) -> Result<Vec<u8>, CallError> {
-        let mut call = self.ask(request).await?;
+        let shared = &*self.shared;
+        let mut call = shared.ask(request).await?;
         loop {
-            lock(&self.replies).receive();
-            let mut readable = pin!(self.ready.readable());
+            let mut readable = pin!(shared.ready.readable());
             let event = poll_fn(|cx| match Pin::new(&mut call.outcome).poll(cx) {
                 Poll::Ready(outcome) => Poll::Ready(Err(outcome)),
                 Poll::Pending => readable.as_mut().poll(cx).map(Ok),
             });
             match event.await {
-                // Cleared before the next attempt, so that no wake-up after a failed one is lost.
-                Ok(ready) => ready
-                    .map_err(|error| RecvError::from(SystemError::new(WAITING, error)))?
-                    .clear_ready(),
-                Err(outcome) => {
-                    // The other half is used before it is dropped.
-                    return outcome.unwrap_or(Err(RecvError::Destroyed.into()));
-                }
+                Ok(ready) => shared.receive(ready.map_err(waiting)?).await,
+                // The other half is used before it is dropped.
+                Err(outcome) => return outcome.unwrap_or(Err(RecvError::Destroyed.into())),
             }
         }
     }
@@ -96,7 +117,26 @@ impl AsyncClient {
         replied.unwrap_or(Err(CallError::TimedOut(timeout)))
     }
 
+    /// As [`Client::id`].
+    pub fn id(&self) -> u64 {
+        self.shared.sender.get_ref().id()
+    }
+
+    /// As [`Client::message_max`].
+    pub fn message_max(&self) -> u64 {
+        self.shared.sender.get_ref().message_max()
+    }
+
+    /// As [`Client::info`].
+    pub fn info(&self) -> crate::Result<BusInfo> {
+        self.shared.sender.get_ref().info()
+    }
+}
+
+impl Shared {
     async fn ask(&self, request: &[u8]) -> Result<Call<'_>, CallError> {
+        // What is left of earlier calls could hold the room of the request, and its losses are not those of this call.
+        self.receive_some();
         loop {
             let server = self.sender.take_turn().await?;
             // Before the request, whose reply may be received by another call.
@@ -104,9 +144,35 @@ impl AsyncClient {
             match self.sender.send_tagged(server, call.tag, request).await {
                 // It has ended since the turn.
                 Err(SendError::UnknownSubscriber { .. }) => {}
-                sent => return Ok(sent.map(|()| call)?),
+                sent => {
+                    sent?;
+                    lock(&self.replies).note_sent(call.tag);
+                    return Ok(call);
+                }
             }
         }
+    }
+
+    /// The readiness remains unless no message is left: a later event is not cleared by this guard.
+    async fn receive(&self, mut ready: Ready<'_>) {
+        match self.receive_some() {
+            true => ready.clear_ready(),
+            false => {
+                drop(ready);
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Returns whether no message is left. The calls are told without the lock: that may run their tasks.
+    fn receive_some(&self) -> bool {
+        let mut ended = Vec::new();
+        let emptied = lock(&self.replies).receive(&mut ended);
+        for (call, outcome) in ended {
+            // A call that was dropped meanwhile has no use for it.
+            call.send(outcome).ok();
+        }
+        emptied
     }
 }
 
@@ -131,7 +197,8 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        lock(self.replies).expected.remove(&self.tag);
+        // Dropped without the lock.
+        let _expected = lock(self.replies).expected.remove(&self.tag);
     }
 }
 
@@ -141,13 +208,35 @@ pub(super) struct Replies {
     last_tag: u64,
     losses: Losses,
     expected: HashMap<u64, Expected>,
+    hopeless: Option<Hopeless>,
 }
 
 /// A reply that is not there yet.
 struct Expected {
     server: u64,
-    outcome: oneshot::Sender<Outcome>,
+    is_sent: bool,
+    call: oneshot::Sender<Outcome>,
 }
+
+/// What no reply comes from, except in a message before the number `end`.
+struct Hopeless {
+    ended: BTreeSet<u64>,
+    lost: u64,
+    end: u64,
+}
+
+impl Hopeless {
+    fn error(&self, reply: &Expected) -> Option<CallError> {
+        let server = reply.server;
+        match self.ended.contains(&server) {
+            true => Some(CallError::ServerEnded { server }),
+            false if reply.is_sent => reply_lost(self.lost),
+            false => None,
+        }
+    }
+}
+
+type Ended = Vec<(oneshot::Sender<Outcome>, Outcome)>;
 
 impl Replies {
     pub fn new(subscriber: Subscriber, last_tag: u64, losses: Losses) -> Self {
@@ -156,77 +245,112 @@ impl Replies {
             last_tag,
             losses,
             expected: HashMap::new(),
+            hopeless: None,
         }
     }
 
     /// Returns the tag of a new request.
-    fn expect(&mut self, server: u64, outcome: oneshot::Sender<Outcome>) -> u64 {
+    fn expect(&mut self, server: u64, call: oneshot::Sender<Outcome>) -> u64 {
         self.last_tag += 1;
-        self.expected
-            .insert(self.last_tag, Expected { server, outcome });
+        let reply = Expected {
+            server,
+            is_sent: false,
+            call,
+        };
+        self.expected.insert(self.last_tag, reply);
         self.last_tag
     }
 
-    /// Receives everything that there is. As for [`Client`], a request is given up only when no message is left.
-    fn receive(&mut self) {
-        let (mut ended, mut lost) = (BTreeSet::new(), 0);
-        loop {
+    fn note_sent(&mut self, tag: u64) {
+        if let Some(reply) = self.expected.get_mut(&tag) {
+            reply.is_sent = true;
+        }
+    }
+
+    /// Receives messages, and adds the calls that end. Returns whether no message is left.
+    fn receive(&mut self, ended: &mut Ended) -> bool {
+        for _ in 0..RECEIVED_MAX {
             let received = match self.subscriber.fill_next(Wait::Never) {
-                Ok(()) => self.dispatch(&mut lost),
-                Err(RecvError::Notice) => self.look(&mut ended, &mut lost),
+                Ok(()) => self.dispatch(ended),
+                Err(RecvError::Notice) => self.look(0),
                 Err(error) => Err(error),
             };
             match received {
                 Ok(()) => {}
-                Err(RecvError::Empty) => break,
-                Err(error) => return self.fail(|_| Some(same(&error).into())),
+                Err(RecvError::Empty) => {
+                    self.give_up(ended);
+                    return true;
+                }
+                Err(error) => {
+                    self.fail(ended, |_| Some(same(&error).into()));
+                    return true;
+                }
             }
         }
-        self.fail(|server| match ended.contains(&server) {
-            true => Some(CallError::ServerEnded { server }),
-            false => reply_lost(lost),
-        });
+        false
     }
 
-    fn dispatch(&mut self, lost: &mut u64) -> Result<(), RecvError> {
+    fn dispatch(&mut self, ended: &mut Ended) -> Result<(), RecvError> {
         let message = self.subscriber.filled_message()?;
-        *lost += self.losses.told_by(&message);
-        let tag = message.tag;
-        let server = self.expected.get(&tag).map(|expected| expected.server);
+        let (tag, sequence) = (message.tag, message.sequence);
+        let lost = self.losses.told_by(&message);
+        let server = self.expected.get(&tag).map(|reply| reply.server);
         let asked = server.map(|server| Asked { server, tag });
-        if asked.is_some_and(|asked| asked.is_answered_by(&message)) {
-            end(self.expected.remove(&tag), Ok(message.bytes().to_vec()));
+        if asked.is_some_and(|asked| asked.is_answered_by(&message))
+            && let Some(reply) = self.expected.remove(&tag)
+        {
+            ended.push((reply.call, Ok(message.bytes().to_vec())));
         }
-        Ok(())
+        if self
+            .hopeless
+            .as_ref()
+            .is_some_and(|hopeless| sequence >= hopeless.end)
+        {
+            self.give_up(ended);
+        }
+        match lost {
+            0 => Ok(()),
+            lost => self.look(lost),
+        }
     }
 
-    /// After a notice.
-    fn look(&mut self, ended: &mut BTreeSet<u64>, lost: &mut u64) -> Result<(), RecvError> {
+    /// After a notice or losses that a frame has told.
+    fn look(&mut self, lost: u64) -> Result<(), RecvError> {
         let endpoint = &self.subscriber.endpoint;
         let asked: BTreeSet<u64> = self.expected.values().map(|reply| reply.server).collect();
+        let mut ended = BTreeSet::new();
         for server in asked {
             if !endpoint.has_subscriber(server)? {
                 ended.insert(server);
             }
         }
-        *lost += self.losses.learn(endpoint.own_lost()?);
+        let seen = endpoint.look()?;
+        let mut lost = lost + self.losses.learn(seen.own_lost);
+        if let Some(before) = self.hopeless.take() {
+            ended.extend(before.ended);
+            lost += before.lost;
+        }
+        let end = seen.sent;
+        self.hopeless = Some(Hopeless { ended, lost, end });
         Ok(())
     }
 
-    /// Ends the calls for which there is an error.
-    fn fail(&mut self, error_for: impl Fn(u64) -> Option<CallError>) {
-        let errors = |(tag, reply): (&u64, &Expected)| Some((*tag, error_for(reply.server)?));
-        let failed: Vec<_> = self.expected.iter().filter_map(errors).collect();
-        for (tag, error) in failed {
-            end(self.expected.remove(&tag), Err(error));
+    /// No message is left that was there at the last look.
+    fn give_up(&mut self, ended: &mut Ended) {
+        if let Some(hopeless) = self.hopeless.take() {
+            self.fail(ended, |reply| hopeless.error(reply));
         }
     }
-}
 
-fn end(expected: Option<Expected>, outcome: Outcome) {
-    if let Some(expected) = expected {
-        // A call that was dropped meanwhile has no use for it.
-        expected.outcome.send(outcome).ok();
+    /// Ends the calls for which there is an error.
+    fn fail(&mut self, ended: &mut Ended, error: impl Fn(&Expected) -> Option<CallError>) {
+        let errors = |(tag, reply): (&u64, &Expected)| Some((*tag, error(reply)?));
+        let failed: Vec<_> = self.expected.iter().filter_map(errors).collect();
+        for (tag, error) in failed {
+            if let Some(reply) = self.expected.remove(&tag) {
+                ended.push((reply.call, Err(error)));
+            }
+        }
     }
 }
 
@@ -252,6 +376,8 @@ impl fmt::Debug for Replies {
 
 /// A [`Server`] with asynchronous waits.
 ///
+/// Receiving is cancel safe. A call of [`serve`](Self::serve) that is dropped while it answers loses that request: its client waits on.
+///
 /// ```no_run
 /// use sluice::bus::AsyncServer;
 ///
@@ -260,6 +386,7 @@ impl fmt::Debug for Replies {
 /// let mut server = AsyncServer::new(sluice::Bus::named("sums").create(true).server()?)?;
 /// loop {
 ///     let request = server.recv().await?;
+///     // A task that ends without a reply, as by a panic, leaves its client waiting.
 ///     tokio::spawn(async move {
 ///         let reply = format!("{} bytes", request.len);
 ///         request.reply(reply.as_bytes()).await
@@ -267,26 +394,44 @@ impl fmt::Debug for Replies {
 /// }
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct AsyncServer {
-    sender: Arc<AsyncSender>,
-    subscriber: AsyncSubscriber,
+    shared: Arc<Serving>,
     reply_timeout: Duration,
+}
+
+/// What a server and its requests have in common.
+struct Serving {
+    sender: AsyncSender,
+    ready: AsyncFd<OwnedFd>,
+    queue: Mutex<Queue>,
+    /// A reply has received requests: they are in the queue.
+    arrived: Notify,
 }
 
 impl AsyncServer {
     /// Needs a runtime with I/O enabled.
     pub fn new(server: Server) -> Result<Self, OpenError> {
-        let (sender, subscriber) = server.into_parts()?;
+        let (sender, queue, reply_timeout) = server.into_parts()?;
+        let shared = Serving {
+            ready: register(&sender, Interest::READABLE, REGISTERING)?,
+            sender: AsyncSender::new(sender)?,
+            queue: Mutex::new(queue),
+            arrived: Notify::new(),
+        };
         Ok(Self {
-            sender: Arc::new(AsyncSender::new(sender)?),
-            subscriber: AsyncSubscriber::new(subscriber)?,
-            reply_timeout: REPLY_TIMEOUT,
+            shared: Arc::new(shared),
+            reply_timeout,
         })
     }
 
-    /// As [`Server::serve`]: one request after the other. To answer several at the same time, spawn tasks for what
-    /// [`recv`](Self::recv) returns. Needs timers enabled.
+    /// As [`Server::serve`]: answers one request after the other. `answer` gets the header and the bytes of a request. To answer several at
+    /// the same time, spawn tasks for what [`recv`](Self::recv) returns. Needs timers enabled.
+    ///
+    /// ```no_run
+    /// # async fn serve(mut server: sluice::bus::AsyncServer) -> Result<(), sluice::bus::ServeError> {
+    /// server.serve(|header, bytes| async move { format!("{} of user {}", bytes.len(), header.uid) }).await
+    /// # }
+    /// ```
     pub async fn serve<F, R>(
         &mut self,
         mut answer: impl FnMut(Header, Vec<u8>) -> F,
@@ -295,20 +440,19 @@ impl AsyncServer {
         F: Future<Output = R>,
         R: AsRef<[u8]>,
     {
+        let mut clients = Clients::new(self.reply_timeout);
         loop {
-            let request = match self.recv().await {
+            let (header, bytes) = match self.shared.next().await {
                 Err(RecvError::Destroyed) => return Ok(()),
                 request => request?,
             };
-            let (header, bytes) = request.into_parts();
             let reply = answer(header, bytes).await;
-            let sent = self
-                .sender
-                .send_tagged(header.sender, header.tag, reply.as_ref());
-            match time::timeout(self.reply_timeout, sent).await {
-                Ok(Err(SendError::Destroyed)) => return Ok(()),
-                Ok(Err(error)) if !is_of_client(&error) => return Err(error.into()),
-                _ => {}
+            let time = clients.time_for(header.sender);
+            let sent = self.shared.reply(&header, reply.as_ref());
+            let sent = time::timeout(time, sent).await;
+            let sent = sent.unwrap_or(Err(SendError::TimedOut(time)));
+            if clients.note(header.sender, sent)?.is_end() {
+                return Ok(());
             }
         }
     }
@@ -320,14 +464,14 @@ impl AsyncServer {
 
     /// As [`Server::recv`].
     pub async fn recv(&mut self) -> Result<AsyncRequest, RecvError> {
-        let message = self.subscriber.recv().await?;
-        Ok(Request::new(message, self.sender.clone()))
+        let received = self.shared.next().await?;
+        Ok(self.request(received))
     }
 
     /// As [`Server::try_recv`].
     pub fn try_recv(&mut self) -> Result<AsyncRequest, RecvError> {
-        let message = self.subscriber.try_recv()?;
-        Ok(Request::new(message, self.sender.clone()))
+        let received = server::lock(&self.shared.queue).next(Wait::Never)?;
+        Ok(self.request(received))
     }
 
     /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
@@ -335,15 +479,107 @@ impl AsyncServer {
         let received = time::timeout(timeout, self.recv()).await;
         received.unwrap_or(Err(RecvError::TimedOut(timeout)))
     }
-}
 
-/// A request that an [`AsyncServer`] has received, which any task may answer.
-pub type AsyncRequest = Request<AsyncSender>;
+    /// As [`Server::id`].
+    pub fn id(&self) -> u64 {
+        self.shared.sender.get_ref().id()
+    }
 
-impl AsyncRequest {
-    /// As [`Request::reply`](Request::<Sender>::reply).
-    pub async fn reply(self, bytes: &[u8]) -> Result<(), SendError> {
-        let Header { sender, tag, .. } = self.header;
-        self.endpoint.send_tagged(sender, tag, bytes).await
+    /// As [`Server::message_max`].
+    pub fn message_max(&self) -> u64 {
+        self.shared.sender.get_ref().message_max()
+    }
+
+    /// As [`Server::info`].
+    pub fn info(&self) -> crate::Result<BusInfo> {
+        self.shared.sender.get_ref().info()
+    }
+
+    fn request(&self, (header, bytes): (Header, Vec<u8>)) -> AsyncRequest {
+        AsyncRequest {
+            header,
+            bytes,
+            shared: self.shared.clone(),
+        }
     }
 }
+
+impl fmt::Debug for AsyncServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncServer")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Serving {
+    async fn next(&self) -> Result<(Header, Vec<u8>), RecvError> {
+        loop {
+            match server::lock(&self.queue).next(Wait::Never) {
+                Err(RecvError::Empty) => {}
+                other => return other,
+            }
+            let (mut readable, mut arrived) =
+                (pin!(self.ready.readable()), pin!(self.arrived.notified()));
+            poll_fn(|cx| match arrived.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => readable.as_mut().poll(cx).map(cleared),
+            })
+            .await
+            .map_err(waiting)?;
+        }
+    }
+
+    /// Receives the requests meanwhile that may hold the room of the reply.
+    async fn reply(&self, header: &Header, bytes: &[u8]) -> Result<(), SendError> {
+        loop {
+            match self
+                .sender
+                .try_send_tagged(header.sender, header.tag, bytes)
+            {
+                Err(SendError::Full) => {}
+                other => return other,
+            }
+            if server::lock(&self.queue).take_waiting() {
+                self.arrived.notify_one();
+            }
+            let (mut readable, mut writable) =
+                (pin!(self.ready.readable()), pin!(self.sender.writable()));
+            poll_fn(|cx| match writable.as_mut().poll(cx) {
+                Poll::Ready(ready) => Poll::Ready(cleared(ready)),
+                Poll::Pending => readable.as_mut().poll(cx).map(cleared),
+            })
+            .await
+            .map_err(|error| SystemError::new(WAITING, error))?;
+        }
+    }
+}
+
+/// Before the next attempt, so that no wake-up after a failed one is lost.
+fn cleared(ready: std::io::Result<Ready<'_>>) -> std::io::Result<()> {
+    ready.map(|mut ready| ready.clear_ready())
+}
+
+/// A request that an [`AsyncServer`] has received, which any task may answer. Dereferences to its header. The client of one that is dropped
+/// without a reply waits on. A server remains in turn until its last request is dropped.
+#[must_use = "its client waits for a reply"]
+pub struct AsyncRequest {
+    header: Header,
+    bytes: Vec<u8>,
+    shared: Arc<Serving>,
+}
+
+impl AsyncRequest {
+    /// As [`Request::reply`](super::Request::reply).
+    pub async fn reply(self, bytes: &[u8]) -> Result<(), SendError> {
+        self.shared.reply(&self.header, bytes).await
+    }
+
+    /// As [`reply`](Self::reply), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn reply_timeout(self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
+        let sent = time::timeout(timeout, self.reply(bytes)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(timeout)))
+    }
+}
+
+request_calls!(AsyncRequest);
