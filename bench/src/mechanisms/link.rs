@@ -151,10 +151,6 @@ impl<S: Sender> Drop for MarksEnd<S> {
     }
 }
 
-pub fn marks_end<S: Sender + 'static>(sender: S) -> Box<dyn Sender> {
-    Box::new(MarksEnd(sender))
-}
-
 #[inline]
 pub fn copy(message: &[u8], buffer: &mut [u8]) -> Result<usize> {
     ensure_fits(message.len(), buffer.len())?;

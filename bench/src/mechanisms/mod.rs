@@ -8,11 +8,9 @@ pub mod cacheline_pingpong;
 pub mod iceoryx2;
 mod link;
 mod mechanism;
-mod mmap;
 mod myipc;
 pub mod own_program;
 pub mod pipe;
-mod posix_mq;
 pub mod registry;
 mod shared_ring;
 mod shm_sem;
@@ -21,7 +19,6 @@ pub mod sluice_ring;
 pub mod stream;
 #[cfg(feature = "tachyon")]
 mod tachyon;
-mod tcp;
 pub mod temp_paths;
 pub mod unix_socket;
 pub mod zeromq;
@@ -29,5 +26,5 @@ pub mod zmq_library;
 
 #[cfg(feature = "iceoryx2")]
 pub use link::await_peer;
-pub use link::{Ends, Exchange, Link, Receiver, Sender, copy, marks_end};
+pub use link::{Ends, Exchange, Link, MarksEnd, Receiver, Sender, copy};
 pub use mechanism::{Batching, Mechanism, Task, Workload, bytes_in_flight};

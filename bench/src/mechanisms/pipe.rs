@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pipe(2), the reference, and its variants: with a larger buffer, polled without blocking, and with a name.
+//! pipe(2), the reference, and its variants: with a larger buffer, and with a name.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,12 +26,11 @@ pub fn mechanism() -> Mechanism {
     }
 }
 
-pub fn variants() -> [Mechanism; 3] {
+pub fn variants() -> [Mechanism; 2] {
     let large = stream::mechanism("pipe-large", || large_pipe(LARGE));
     let named = || named_pipe().context("cannot create and open a FIFO");
-    let nonblocking = stream::nonblocking("pipe-nonblock", pipe);
     let large = large.labelled("pipe-large (1 MiB)");
-    [large, nonblocking, stream::mechanism("fifo", named)]
+    [large, stream::mechanism("fifo", named)]
 }
 
 fn shared_links(users: usize) -> Result<Vec<Link>> {

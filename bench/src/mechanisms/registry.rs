@@ -13,7 +13,7 @@ use crate::harness::rounds::Skipped;
 use crate::harness::waiting::Waiting;
 use sluice_testkit::cgroup::Tree;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Registry {
     pub available: Vec<Rc<Mechanism>>,
     pub unavailable: Vec<Skipped>,
@@ -35,19 +35,8 @@ fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
     all.extend(variants.map(sluice_ring::over_memfd).map(Ok));
     all.extend(pipe::variants().map(Ok));
     all.extend(unix_socket::mechanisms().map(Ok));
-    all.extend(tcp::mechanisms().map(Ok));
-    all.extend(posix_mq::mechanisms().map(Ok));
     let [eventfd, futex, spin] = shared_ring::mechanisms();
-    all.extend(
-        [
-            mmap::mechanism(),
-            eventfd,
-            futex,
-            shm_sem::mechanism(),
-            spin,
-        ]
-        .map(Ok),
-    );
+    all.extend([eventfd, futex, shm_sem::mechanism(), spin].map(Ok));
     all.extend([zeromq::mechanism(), cacheline_pingpong::mechanism(false)].map(Ok));
     all
 }

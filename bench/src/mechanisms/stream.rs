@@ -2,12 +2,10 @@
 //! Byte streams with a file descriptor. Both ends are open before the fork.
 
 use std::fs::File;
-use std::hint::spin_loop;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use anyhow::{Context, Result, ensure};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use anyhow::{Context, Result};
 
 use super::mechanism::failure;
 use super::{Link, Mechanism, Receiver, Sender};
@@ -25,20 +23,6 @@ pub fn mechanism(name: &'static str, ends: fn() -> Result<Ends>) -> Mechanism {
     }
 }
 
-/// With O_NONBLOCK, and polled all the time: a system call for each look, but no sleep and no wake-up.
-pub fn nonblocking(name: &'static str, ends: fn() -> Result<Ends>) -> Mechanism {
-    Mechanism {
-        never_sleeps: true,
-        ..Mechanism::new(name, Waiting::Spin, move |_| {
-            let ends = ends()?;
-            for end in [&ends.0, &ends.1] {
-                fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-            }
-            Ok(link(ends))
-        })
-    }
-}
-
 pub fn link(ends: Ends) -> Link {
     Link::new(
         ends,
@@ -47,33 +31,21 @@ pub fn link(ends: Ends) -> Link {
     )
 }
 
-fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => spin_loop(),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            other => return other,
-        }
-    }
-}
-
 /// Reads what is there, at least one byte; 0 at the end.
 pub fn read(mut file: &File, buffer: &mut [u8]) -> Result<usize> {
-    retry(|| file.read(buffer)).context("cannot read a message")
+    loop {
+        match file.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other.context("cannot read a message"),
+        }
+    }
 }
 
 pub struct StreamSender(pub File);
 
 impl Sender for StreamSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let mut sent = 0;
-        while sent < message.len() {
-            let written = retry(|| self.0.write(&message[sent..]));
-            let written = written.context("cannot write a message")?;
-            ensure!(written > 0, "nothing of a message was written");
-            sent += written;
-        }
-        Ok(())
+        self.0.write_all(message).context("cannot write a message")
     }
 
     fn file(&self) -> Option<BorrowedFd<'_>> {

@@ -29,8 +29,8 @@ const CONDITIONS: [(Placement, usize); 3] = [
     (Placement::TwoCpus, 65536),
 ];
 /// Mechanisms that detect the death of the peer.
-const DETECT_PEER_DEATH: &str = "pipe pipe-large pipe-nonblock fifo unix-stream unix-stream-large unix-nonblock \
-    unix-seqpacket unix-dgram tcp tcp-coalescing sluice-pipe sluice-ring";
+const DETECT_PEER_DEATH: &str =
+    "pipe pipe-large fifo unix-stream unix-seqpacket sluice-pipe sluice-ring";
 
 /// Those of Sluice are included if the module is loaded.
 fn all() -> Vec<Rc<Mechanism>> {

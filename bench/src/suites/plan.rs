@@ -28,6 +28,7 @@ pub enum Scale {
 /// The default message sizes of a suite, in the order of the scales.
 pub type Sizes = [&'static [usize]; 4];
 
+#[derive(Clone)]
 pub struct Plan {
     pub scale: Scale,
     /// Software executes the instructions of this machine: what takes long there is reduced, but for a full run.
@@ -60,26 +61,13 @@ impl Plan {
         task: Task,
         job: impl Fn(Setup) -> J,
     ) -> Result<Case> {
-        self.case_of(&self.registry, suite, title, metric, task, job)
-    }
-
-    /// As case(), of the mechanisms of a single suite.
-    pub fn case_of<J: Job + 'static>(
-        &self,
-        registry: &Registry,
-        suite: &'static str,
-        title: String,
-        metric: Metric,
-        task: Task,
-        job: impl Fn(Setup) -> J,
-    ) -> Result<Case> {
         let mut case = Case {
             size: Some(task.size),
-            reference: registry.available.first().map(|one| one.name),
-            skipped: registry.unavailable.clone(),
+            reference: self.registry.available.first().map(|one| one.name),
+            skipped: self.registry.unavailable.clone(),
             ..Case::new(suite, title, task.placement, metric)
         };
-        for mechanism in &registry.available {
+        for mechanism in &self.registry.available {
             match mechanism.unsupported_reason(&task) {
                 None => {
                     let setup = self.setup(Rc::clone(mechanism), &task)?;

@@ -24,9 +24,13 @@ pub const MAX_SAMPLES: usize = 200_000;
 const CHECKED: usize = 256;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    cases_of("rtt", plan)
+}
+
+pub fn cases_of(suite: &'static str, plan: &Plan) -> Result<Vec<Case>> {
     let tasks = plan.tasks(&SIZES, Workload::RequestReply);
     let case = |task| {
-        plan.case("rtt", title(&task, ""), Metric::Latency, task, |setup| {
+        plan.case(suite, title(&task, ""), Metric::Latency, task, |setup| {
             RoundTrip::new(setup, plan.duration)
         })
     };

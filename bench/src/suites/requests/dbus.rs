@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A call of a method over a D-Bus daemon, by libdbus.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -10,17 +9,15 @@ use dbus::channel::Channel;
 use dbus::message::MessageType;
 use sluice_testkit::workers::Side;
 
-use super::exchange;
+use super::{exchange, replying, requesting};
 use crate::harness::rounds::Skipped;
 use crate::harness::server::{START_TIMEOUT, Server, await_start, is_installed};
 use crate::harness::waiting::Waiting;
 use crate::mechanisms::temp_paths::TempPaths;
-use crate::mechanisms::{Ends, Mechanism, copy, marks_end};
+use crate::mechanisms::{Ends, Mechanism, copy};
 use crate::suites::fanout::dbus::{DAEMON, INTERFACE, connect, start};
 
 pub const NAME: &str = "dbus-daemon";
-const PATH: &str = "/org/sluice/Bench";
-const METHOD: &str = "Echo";
 
 pub fn mechanism() -> Result<Mechanism, Skipped> {
     if !is_installed(DAEMON) {
@@ -31,40 +28,31 @@ pub fn mechanism() -> Result<Mechanism, Skipped> {
     Ok(exchange(NAME, Waiting::Sleep, move |_| {
         let address = format!("unix:path={}", paths.next_path()?.display());
         Ok(Box::new(move |side| match side {
-            Side::First => requesting(&address),
-            Side::Second => replying(&address),
+            Side::First => client_ends(&address),
+            Side::Second => server_ends(&address),
         }))
     }))
 }
 
-fn call(bytes: &[u8]) -> Result<Message> {
-    let message = Message::new_method_call(INTERFACE, PATH, INTERFACE, METHOD);
-    Ok(message.map_err(|error| anyhow!(error))?.append1(bytes))
-}
-
-fn requesting(address: &str) -> Result<Ends> {
+fn client_ends(address: &str) -> Result<Ends> {
     let connection = await_start(|| connect(address))?;
     // Until the other process has the name.
     await_start(|| echo(&connection, b"?").map(drop))?;
-    let reply = Rc::new(RefCell::new(None));
-    let replied = Rc::clone(&reply);
-    let send = move |message: &[u8]| {
-        replied.replace(Some(echo(&connection, message)?));
+    Ok(requesting(move |request, reply| {
+        let replied = echo(&connection, request)?;
+        reply.extend_from_slice(replied.read1().context("a reply has no bytes")?);
         Ok(())
-    };
-    let take = move |message: &mut [u8]| {
-        let reply: Message = reply.take().context("there is no reply")?;
-        copy(reply.read1().context("a reply has no bytes")?, message)
-    };
-    Ok((marks_end(send), Box::new(take)))
+    }))
 }
 
 fn echo(connection: &Channel, bytes: &[u8]) -> Result<Message> {
-    let reply = connection.send_with_reply_and_block(call(bytes)?, START_TIMEOUT);
+    let call = Message::new_method_call(INTERFACE, "/org/sluice/Bench", INTERFACE, "Echo");
+    let call = call.map_err(|error| anyhow!(error))?.append1(bytes);
+    let reply = connection.send_with_reply_and_block(call, START_TIMEOUT);
     reply.context("a call has failed")
 }
 
-fn replying(address: &str) -> Result<Ends> {
+fn server_ends(address: &str) -> Result<Ends> {
     let (daemon, connection) = start(address)?;
     let bus = "org.freedesktop.DBus";
     let request = (INTERFACE, 0_u32);
@@ -76,20 +64,16 @@ fn replying(address: &str) -> Result<Ends> {
     // The first call is not measured.
     let first = next_call(&connection)?;
     answer(&connection, &first, b"?")?;
-    let open = Rc::new(RefCell::new(None));
-    let (opened, receiving) = (Rc::clone(&open), Rc::clone(&connection));
-    let reply = move |message: &[u8]| {
-        let _runs: &Server = &daemon;
-        let request: Message = open.take().context("there is no request")?;
-        answer(&connection, &request, message)
-    };
+    let receiving = Rc::clone(&connection);
     let receive = move |message: &mut [u8]| {
         let request = next_call(&receiving)?;
         let len = copy(request.read1().context("a call has no bytes")?, message)?;
-        opened.replace(Some(request));
-        Ok(len)
+        Ok((request, len))
     };
-    Ok((Box::new(reply), Box::new(receive)))
+    Ok(replying(receive, move |request, message| {
+        let _runs: &Server = &daemon;
+        answer(&connection, &request, message)
+    }))
 }
 
 fn next_call(connection: &Channel) -> Result<Message> {
