@@ -19,18 +19,23 @@ pub enum Error {
     #[error("no {node}: module not loaded, or /dev/sluice not in this container")]
     ModuleNotLoaded { node: &'static str },
 
+    /// The loaded module is too old for `missing`.
     #[error("the loaded module is too old: no {missing}")]
     ModuleTooOld { missing: &'static str },
 
+    /// The hierarchy of cgroup v2 is not mounted.
     #[error("no cgroup v2 mount")]
     NoCgroup2,
 
+    /// Invalid channel name `name`: `reason`.
     #[error("invalid channel name '{name}': {reason}")]
     InvalidName { name: String, reason: &'static str },
 
+    /// The path is not a cgroup v2 directory.
     #[error("{} is not a cgroup v2 directory", path.display())]
     NotACgroupDirectory { path: PathBuf },
 
+    /// There is no `kind` named `name` in `scope`: nobody has created it, or it has another kind.
     #[error("no {kind} named '{name}' in {scope}")]
     NotFound {
         kind: Kind,
@@ -72,6 +77,7 @@ pub enum Error {
     #[error("permission denied for {scope}: this process is outside of it")]
     OutsideScope { scope: String },
 
+    /// The `kind` `name` in `scope` belongs to another user.
     #[error("the {kind} '{name}' in {scope} belongs to another user")]
     NotOwner {
         kind: Kind,
@@ -87,12 +93,15 @@ pub enum Error {
     #[error("no reader has {what} open")]
     NoReader { what: String },
 
+    /// Capacity `bytes` exceeds the limit, or the pipe belongs to another user.
     #[error("capacity {bytes} exceeds the limit, or the pipe belongs to another user")]
     CapacityLimit { bytes: u64 },
 
+    /// Invalid pipe capacity `bytes`.
     #[error("invalid pipe capacity {bytes}")]
     CapacityRange { bytes: u64 },
 
+    /// The pipe holds more than `bytes` bytes.
     #[error("the pipe holds more than {bytes} bytes")]
     CapacityInUse { bytes: u64 },
 
@@ -120,9 +129,11 @@ pub enum Error {
     #[error("'{name}' in {scope} is removed once the store of durable maps answers")]
     UnlinkPending { name: String, scope: String },
 
+    /// `what` failed: out of memory.
     #[error("{what} failed: out of memory")]
     NoMemory { what: String },
 
+    /// A system call failed: `what`.
     #[error("{what} failed")]
     Io { what: String, source: io::Error },
 }

@@ -56,7 +56,9 @@
 //! # Features
 //!
 //! The feature `tokio` adds asynchronous types for the endpoints of all kinds, and for the watchers of a map; other calls of a durable map
-//! wait for its store. The feature `serde` adds `Typed` (values over rings and buses) and `map::TypedMap`.
+//! wait for its store. They are made of the synchronous ones, as in `AsyncSubscriber::new(bus.subscriber()?)?`; only a ring over a socket
+//! is set up asynchronously, too (`SocketOptions::async_consumer`). The runtime needs I/O, and timers for calls with a timeout:
+//! `#[tokio::main]` has both. As streams, they need the methods of the crate futures-util or tokio-stream. The feature `serde` adds `Typed` (values over rings and buses) and `map::TypedMap`.
 
 pub mod bus;
 mod channel;

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::diagnosis::{Diagnose, Diagnosis, diagnosed};
 
 /// An endpoint of a ring or a bus whose records or messages are values of a type that implements the traits of serde, in the format of
-/// postcard. Both sides must agree on the type.
+/// postcard. Both sides must agree on the type. The endpoints are the producers and consumers of rings and the senders and subscribers of
+/// buses, asynchronous ones included, but not clients and servers: encode what these carry.
 ///
 /// It has `send` and `recv`, and `send_to` of a bus, with their `try_` and `_timeout` forms. The future of an asynchronous send is Send if
 /// the type is Sync. A record or message that cannot be decoded is
@@ -146,6 +147,7 @@ pub(crate) use {typed_recvs, typed_sends};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypedError<E: std::error::Error + 'static> {
+    /// The value was not encoded or decoded.
     #[error(transparent)]
     Codec(CodecError),
 

@@ -18,39 +18,50 @@ use crate::wait::Failure;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// The channel was not opened.
     #[error(transparent)]
     Open(#[from] Error),
 
+    /// The bus does not permit the policy `policy`.
     #[error("the bus does not permit the policy '{policy}'")]
     PolicyNotPermitted { policy: Policy },
 
+    /// Permission denied for a monitor: it needs CAP_SYS_ADMIN on the host.
     #[error("permission denied for a monitor: it needs CAP_SYS_ADMIN on the host")]
     MonitorNotPermitted,
 
+    /// The bus has as many subscribers as permitted.
     #[error("the bus has as many subscribers as permitted")]
     TooManySubscribers,
 
+    /// A `mode` bus has no `option`.
     #[error("a {mode} bus has no {option}")]
     NotInMode { mode: Mode, option: &'static str },
 
+    /// The bus is not mappable.
     #[error("the bus is not mappable")]
     NotMappable,
 
+    /// Invalid options for the bus: they contradict each other, or are out of range.
     #[error("invalid options for the bus: they contradict each other, or are out of range")]
     InvalidOptions,
 
+    /// Invalid bus capacity `bytes`.
     #[error("invalid bus capacity {bytes}")]
     CapacityRange { bytes: u64 },
 
+    /// The descriptor is not an endpoint of a bus.
     #[error("the descriptor is not an endpoint of a bus")]
     NotABus,
 
+    /// The endpoint is not open for `purpose`.
     #[error("the endpoint is not open for {purpose}")]
     WrongRole {
         purpose: &'static str,
         role: &'static str,
     },
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -95,12 +106,15 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
+    /// The bus is full.
     #[error("the bus is full")]
     Full,
 
+    /// Timeout: the bus was full for this time.
     #[error("timeout: the bus was full for {0:?}")]
     TimedOut(Duration),
 
+    /// A message of `len` bytes exceeds `max`, the limit of this bus.
     #[error("a message of {len} bytes exceeds {max}, the limit of this bus")]
     MessageTooLong { len: usize, max: u64 },
 
@@ -112,12 +126,15 @@ pub enum SendError {
     #[error("the bus has no subscriber")]
     NoSubscriber,
 
+    /// Messages of this bus cannot be addressed, because it is unicast or mappable.
     #[error("messages of this bus cannot be addressed, because it is unicast or mappable")]
     NotAddressable,
 
+    /// The bus was destroyed.
     #[error("the bus was destroyed")]
     Destroyed,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -168,12 +185,15 @@ impl SendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
+    /// The bus has no message.
     #[error("the bus has no message")]
     Empty,
 
+    /// Timeout: the bus had no message for this time.
     #[error("timeout: the bus had no message for {0:?}")]
     TimedOut(Duration),
 
+    /// The next message has `len` bytes, and the buffer `room`.
     #[error("the next message has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: usize, room: usize },
 
@@ -185,12 +205,15 @@ pub enum RecvError {
     #[error("this subscriber was evicted, because it did not keep up")]
     Evicted,
 
+    /// The bus was destroyed.
     #[error("the bus was destroyed")]
     Destroyed,
 
+    /// Invalid message of `len` bytes.
     #[error("invalid message of {len} bytes")]
     InvalidMessage { len: usize },
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }

@@ -13,9 +13,11 @@ use crate::system_error::SystemError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
+    /// The feed has no packet.
     #[error("the feed has no packet")]
     Empty,
 
+    /// Timeout: the feed had no packet for this time.
     #[error("timeout: the feed had no packet for {0:?}")]
     TimedOut(Duration),
 
@@ -23,30 +25,39 @@ pub enum RecvError {
     #[error("the feed has ended, and all packets were received")]
     Closed,
 
+    /// The module rejected this consumer, because it stored an invalid position.
     #[error("the module rejected this consumer, because it stored an invalid position")]
     Rejected,
 
+    /// Another endpoint receives the feed, or this one in the other way.
     #[error("another endpoint receives the feed, or this one in the other way")]
     Busy,
 
+    /// The descriptor is not an endpoint of a feed.
     #[error("the descriptor is not an endpoint of a feed")]
     NotAFeed,
 
+    /// The endpoint is open for reading only.
     #[error("the endpoint is open for reading only")]
     ReadOnly,
 
+    /// Invalid packet of `len` bytes.
     #[error("invalid packet of {len} bytes")]
     InvalidPacket { len: usize },
 
+    /// The capacity is no power of two, or out of range.
     #[error(transparent)]
     InvalidCapacity(#[from] InvalidCapacity),
 
+    /// The module violated the protocol.
     #[error("the module violated the protocol")]
     ProtocolViolation(#[from] ProtocolViolation),
 
+    /// A mapped feed cannot be used in a child of the process that mapped it.
     #[error("a mapped feed cannot be used in a child of the process that mapped it")]
     Forked,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }

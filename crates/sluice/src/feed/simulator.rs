@@ -111,21 +111,27 @@ impl From<OwnedFd> for Simulator {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulatorError {
+    /// The packet simulator runs already.
     #[error("the packet simulator runs already")]
     Running,
 
+    /// Permission denied for the packet simulator: it needs CAP_SYS_NICE on the host.
     #[error("permission denied for the packet simulator: it needs CAP_SYS_NICE on the host")]
     NotPermitted,
 
+    /// Another endpoint has started the packet simulator.
     #[error("another endpoint has started the packet simulator")]
     StartedByAnother,
 
+    /// Invalid simulation.
     #[error("invalid simulation")]
     OutOfRange,
 
+    /// The descriptor is not that of the packet simulator.
     #[error("the descriptor is not that of the packet simulator")]
     NotASimulator,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }

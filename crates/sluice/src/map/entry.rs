@@ -12,7 +12,8 @@ pub struct Entry<V = Vec<u8>> {
     pub value: V,
     /// The sequence of the last change of the entry.
     pub version: u64,
-    /// The time after which it expires. None: never.
+    /// What was left of its time to live when it was read. None: it never expires.
+    #[doc(alias = "ttl")]
     pub time_to_live: Option<Duration>,
 }
 
@@ -24,7 +25,8 @@ pub struct EntryInfo {
     pub len: usize,
     /// The sequence of the last change of the entry.
     pub version: u64,
-    /// The time after which it expires. None: never.
+    /// What was left of its time to live when it was read. None: it never expires.
+    #[doc(alias = "ttl")]
     pub time_to_live: Option<Duration>,
 }
 
@@ -95,6 +97,7 @@ impl SetOptions {
     }
 
     /// Removes the entry after this time, in which the system may be suspended. The next set replaces the time, too.
+    #[doc(alias = "ttl")]
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.time_to_live = Some(time);
         self

@@ -25,9 +25,11 @@ const FOR_READING: &str = "open it for reading";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// The channel was not opened.
     #[error(transparent)]
     Open(#[from] Error),
 
+    /// Invalid options for the map: the capacity is too large, or too small for its events, or a time too long.
     #[error(
         "invalid options for the map: the capacity is too large, or too small for its events, or a time too long"
     )]
@@ -49,9 +51,11 @@ pub enum OpenError {
     #[error("the map is not loaded, and its store has to be asked")]
     WouldBlock,
 
+    /// The descriptor is not an endpoint of a map.
     #[error("the descriptor is not an endpoint of a map")]
     NotAMap,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -89,21 +93,27 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
+    /// Invalid key of `len` bytes.
     #[error("invalid key of {len} bytes")]
     InvalidKey { len: usize },
 
+    /// The value has `len` bytes, and the buffer `room`.
     #[error("the value has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: usize, room: usize },
 
+    /// The map is not open for reading.
     #[error("the map is not open for reading")]
     NotReadable,
 
+    /// The map was destroyed.
     #[error("{DESTROYED}")]
     Destroyed,
 
+    /// Invalid entry in `len` bytes.
     #[error("invalid entry in {len} bytes")]
     InvalidEntry { len: usize },
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -141,9 +151,11 @@ impl ReadError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
+    /// Invalid key of `len` bytes.
     #[error("invalid key of {len} bytes")]
     InvalidKey { len: usize },
 
+    /// A value of `len` bytes exceeds `VALUE_MAX`, the limit.
     #[error("a value of {len} bytes exceeds {VALUE_MAX}, the limit")]
     ValueTooLong { len: usize },
 
@@ -151,6 +163,7 @@ pub enum WriteError {
     #[error("the entry exists")]
     AlreadyExists,
 
+    /// The entry has version `found`, and `required` is required.
     #[error("the entry has version {found}, and {required} is required")]
     VersionMismatch { required: u64, found: u64 },
 
@@ -180,12 +193,15 @@ pub enum WriteError {
     #[error("change {number} is made, but not known to be stored")]
     Unacknowledged { number: u64 },
 
+    /// The map is not open for writing.
     #[error("the map is not open for writing")]
     NotWritable,
 
+    /// The map was destroyed.
     #[error("{DESTROYED}")]
     Destroyed,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -294,6 +310,7 @@ pub enum SyncError {
     #[error("{DESTROYED}")]
     Destroyed,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -332,9 +349,11 @@ impl SyncError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
+    /// The map has no event.
     #[error("the map has no event")]
     Empty,
 
+    /// Timeout: the map had no event for this time.
     #[error("timeout: the map had no event for {0:?}")]
     TimedOut(Duration),
 
@@ -346,15 +365,19 @@ pub enum WatchError {
     #[error("this endpoint is watched already")]
     AlreadyWatched,
 
+    /// The map is not open for reading.
     #[error("the map is not open for reading")]
     NotReadable,
 
+    /// The map was destroyed.
     #[error("{DESTROYED}")]
     Destroyed,
 
+    /// Invalid event in `len` bytes.
     #[error("invalid event in {len} bytes")]
     InvalidEvent { len: usize },
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }

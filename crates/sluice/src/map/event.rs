@@ -24,9 +24,13 @@ pub struct Event<K = Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Change {
+    /// It was set, and there was none of this key.
     Created,
+    /// Its value or its time to live was set.
     Updated,
+    /// It was deleted.
     Deleted,
+    /// Its time to live is over.
     Expired,
     /// The number of a change that this library does not know.
     Other(u16),

@@ -42,8 +42,19 @@
 //!
 //! # Time to live
 //!
-//! An entry that was set with [`SetOptions::time_to_live`] expires after that time, which includes the time in which the system is
-//! suspended.
+//! An entry that was [set](Map::set_with) with a [`SetOptions::time_to_live`] expires after that time, which includes the time in which the
+//! system is suspended: from then on nobody finds it. The module removes it by a timer soon afterwards, without an access, and watchers
+//! receive [`Change::Expired`] then.
+//!
+//! ```no_run
+//! # use sluice::Map;
+//! use std::time::Duration;
+//! use sluice::map::SetOptions;
+//!
+//! let sessions = Map::named("sessions").create(true).open()?;
+//! sessions.set_with("alice", "logged in", SetOptions::new().time_to_live(Duration::from_secs(600)))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Watching
 //!

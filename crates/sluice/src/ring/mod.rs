@@ -80,7 +80,7 @@
 //! to 100 µs by default, then blocks ([`SocketOptions::spin_limit`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
 //! poll(2). A wait ends when the peer closes the ring (end of stream), when it dies ([`RecvError::PeerDied`],
 //! [`SendError::PeerDied`]), and when the channel is destroyed ([`RecvError::Destroyed`], [`SendError::Destroyed`]). With the feature
-//! `tokio` there are `AsyncProducer` and `AsyncConsumer`.
+//! `tokio` there are `AsyncListener`, `AsyncProducer` and `AsyncConsumer`.
 //!
 //! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: in a forked child the calls that send, receive
 //! or wait fail with [`SendError::Forked`] or [`RecvError::Forked`], and dropping what the child inherited has no effect.

@@ -17,8 +17,8 @@ use crate::shared::mapping::Mapping;
 use crate::system_error::SystemError;
 use crate::wait::Wait;
 
-/// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream.
-/// Records for a consumer that has not come yet are lost with a ring that is not persistent.
+/// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream. It needs no
+/// [flush](Self::flush) before; only for a ring in the module whose consumer may not have come yet, and which is not persistent, wait for it.
 ///
 /// A record is sent completely or not at all, and received completely.
 pub struct Producer {

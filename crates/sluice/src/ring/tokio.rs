@@ -99,7 +99,8 @@ pub struct AsyncProducer {
 }
 
 impl AsyncProducer {
-    /// Needs a runtime with I/O enabled. One of a channel comes from [`Ring::named`](super::Ring::named), which does not wait.
+    /// Of a ring in the module: `AsyncProducer::new(Ring::named("x").producer()?)`. Over a socket use [`SocketOptions::async_producer`].
+    /// Needs a runtime with I/O enabled.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
             ready: register(&producer, Interest::READABLE, REGISTERING)?,
@@ -290,6 +291,21 @@ impl<T: AsRef<[u8]>> Sink<T> for AsyncProducer {
 /// A [`Consumer`] with asynchronous waits. As a [`Stream`] it yields copies of the records.
 ///
 /// Calls are cancel safe: one that is dropped while it waits has received nothing.
+///
+/// ```no_run
+/// use sluice::ring::{AsyncListener, SocketOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = AsyncListener::bind("/tmp/orders")?;
+/// let socket = listener.accept().await?;
+/// let mut consumer = SocketOptions::new().async_consumer(socket).await?;
+/// while let Some(record) = consumer.recv().await? {
+///     println!("{} bytes", record.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct AsyncConsumer {
     consumer: Consumer,
@@ -297,7 +313,8 @@ pub struct AsyncConsumer {
 }
 
 impl AsyncConsumer {
-    /// Needs a runtime with I/O enabled. One of a channel comes from [`Ring::named`](super::Ring::named), which does not wait.
+    /// Of a ring in the module: `AsyncConsumer::new(Ring::named("x").consumer()?)`. Over a socket use [`SocketOptions::async_consumer`].
+    /// Needs a runtime with I/O enabled.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
             ready: register(&consumer, Interest::READABLE, REGISTERING)?,

@@ -12,7 +12,8 @@ use bytemuck::AnyBitPattern;
 use super::atomic_copy::copy_out;
 
 /// The bytes of a record, a message or a packet in place. The producer of a ring may change them at any time: copy an untrusted record once
-/// and validate the copy.
+/// and validate the copy. So there is no `&[u8]` of them without `unsafe`: [`read_at`](Self::read_at) returns an integer or another plain
+/// value, [`to_vec`](Self::to_vec) and [`copy_to`](Self::copy_to) copy.
 ///
 /// The bytes cannot outlive the release of the record:
 ///

@@ -16,6 +16,7 @@ pub enum CallError {
     /// The server that was asked has closed the bus, was killed or was evicted. It may have received the request, and may have done what
     /// was asked.
     #[doc(alias = "ServerDied")]
+    /// Server `server` has ended without a reply.
     #[error("server {server} has ended without a reply")]
     ServerEnded { server: u64 },
 

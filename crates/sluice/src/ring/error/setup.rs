@@ -18,45 +18,59 @@ const OTHER_ROLE: &str = "let one take the other role";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
+    /// The capacity is no power of two, or out of range.
     #[error(transparent)]
     InvalidCapacity(#[from] InvalidCapacity),
 
+    /// Huge pages cannot be left unsealed.
     #[error("huge pages cannot be left unsealed")]
     UnsealedHugePages,
 
+    /// The socket cannot be bound at `path`.
     #[error("cannot listen at {}", path.display())]
     Listen { path: PathBuf, source: io::Error },
 
+    /// Nobody listens at `path`, or it cannot be reached.
     #[error("cannot connect to {}", path.display())]
     Connect { path: PathBuf, source: io::Error },
 
+    /// The peer runs as user `uid`, which is not allowed.
     #[error("the peer runs as user {uid}, which is not allowed")]
     PeerNotAllowed { uid: u32 },
 
+    /// Handshake timeout: the peer did not finish within this time.
     #[error("handshake timeout: the peer did not finish within {0:?}")]
     HandshakeTimeout(Duration),
 
+    /// The peer closed the connection during the handshake.
     #[error("the peer closed the connection during the handshake")]
     HandshakeAborted,
 
+    /// The peer speaks another protocol.
     #[error("protocol mismatch: {0}")]
     ProtocolMismatch(&'static str),
 
+    /// Protocol version `theirs` of the peer, `ours` of this side.
     #[error("protocol version {theirs} of the peer, {ours} of this side", ours = sluice_abi::ring::VERSION)]
     Version { theirs: u32 },
 
+    /// Both sides are the `role`.
     #[error("both sides are the {role}")]
     RoleConflict { role: &'static str },
 
+    /// Invalid capacity of the peer.
     #[error("invalid capacity of the peer")]
     PeerCapacity(#[source] InvalidCapacity),
 
+    /// The peer's ring has `capacity` bytes, and this side allows `max`.
     #[error("the peer's ring has {capacity} bytes, and this side allows {max}")]
     CapacityTooLarge { capacity: Capacity, max: u64 },
 
+    /// The memory of the peer is not that of a ring.
     #[error("invalid memory of the peer: {0}")]
     InvalidMemfd(String),
 
+    /// The peer does not allow the user of this process.
     #[error("the peer does not allow the user of this process")]
     NotAllowedByPeer,
 
@@ -64,12 +78,15 @@ pub enum SetupError {
     #[error("the peer rejected this side: {}", reason(*.0))]
     Refused(i32),
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 
+    /// There are not enough free huge pages for a ring of so many bytes.
     #[error("not enough free huge pages for a ring of {0} bytes")]
     NoHugePages(Capacity),
 
+    /// A ring of `capacity` bytes exceeds the `room` bytes that the limit of the memory cgroup leaves.
     #[error(
         "a ring of {capacity} bytes exceeds the {room} bytes that {}/memory.max leaves",
         cgroup.display()
@@ -80,27 +97,35 @@ pub enum SetupError {
         room: u64,
     },
 
+    /// The ring has a `role` already, or did until now.
     #[error("the ring has a {role} already, or did until now")]
     RoleTaken { role: &'static str },
 
+    /// The descriptor is not an endpoint of a ring.
     #[error("the descriptor is not an endpoint of a ring")]
     NotAnEndpoint,
 
+    /// The descriptor is that of the `role`.
     #[error("the descriptor is that of the {role}")]
     WrongRole { role: &'static str },
 
+    /// The descriptor was used before.
     #[error("the descriptor was used before")]
     EndpointUsed,
 
+    /// This side of the ring has ended, or its channel was destroyed.
     #[error("this side of the ring has ended, or its channel was destroyed")]
     Ended,
 
+    /// There is no memory node `node`, or it has no memory.
     #[error("there is no memory node {node}, or it has no memory")]
     NoSuchNode { node: u32 },
 
+    /// The channel was not opened.
     #[error(transparent)]
     Open(Error),
 
+    /// A ring of so many bytes cannot be locked in memory.
     #[error("cannot lock a ring of {0} bytes in memory")]
     NotLocked(Capacity, #[source] io::Error),
 }

@@ -17,30 +17,39 @@ const ANOTHER: &str = "set up another one";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
+    /// A record of `len` bytes exceeds `max`, the limit of this ring.
     #[error("a record of {len} bytes exceeds {max}, the limit of this ring")]
     RecordTooLong { len: usize, max: u32 },
 
+    /// The ring is full.
     #[error("the ring is full")]
     Full,
 
+    /// Timeout: the consumer released nothing for this time.
     #[error("timeout: the consumer released nothing for {0:?}")]
     TimedOut(Duration),
 
+    /// The consumer has closed the ring.
     #[error("the consumer has closed the ring")]
     Closed,
 
+    /// The consumer died, or left the ring without closing it.
     #[error("the consumer died, or left the ring without closing it")]
     PeerDied,
 
+    /// The channel of the ring was destroyed.
     #[error("the channel of the ring was destroyed")]
     Destroyed,
 
+    /// The consumer violated the protocol.
     #[error("the consumer violated the protocol")]
     ProtocolViolation(#[from] ProtocolViolation),
 
+    /// This process is a child of the one that set up the ring.
     #[error("{FORKED}")]
     Forked,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
@@ -49,29 +58,37 @@ pub enum SendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
+    /// The next record has `len` bytes, and the buffer `room`.
     #[error("the next record has {len} bytes, and the buffer {room}")]
     BufferTooSmall { len: u32, room: usize },
 
+    /// The ring is empty.
     #[error("the ring is empty")]
     Empty,
 
+    /// Timeout: the producer sent nothing for this time.
     #[error("timeout: the producer sent nothing for {0:?}")]
     TimedOut(Duration),
 
+    /// The producer died, or left the ring without closing it, and all sent records were received.
     #[error(
         "the producer died, or left the ring without closing it, and all sent records were received"
     )]
     PeerDied,
 
+    /// The channel of the ring was destroyed, and all sent records were received.
     #[error("the channel of the ring was destroyed, and all sent records were received")]
     Destroyed,
 
+    /// The producer violated the protocol.
     #[error("the producer violated the protocol")]
     ProtocolViolation(#[from] ProtocolViolation),
 
+    /// This process is a child of the one that set up the ring.
     #[error("{FORKED}")]
     Forked,
 
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }

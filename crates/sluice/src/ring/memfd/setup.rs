@@ -23,7 +23,8 @@ use crate::shared::mapping::{Mapping, ProducerMemory};
 use crate::shared::region::{Access, Region};
 
 impl SocketOptions {
-    /// Sets up the sending side, when the peer has set up the receiving side.
+    /// Sets up the sending side. Waits for the peer, which sets up the receiving side at the same time, up to
+    /// [`handshake_timeout`](Self::handshake_timeout): both sides in one thread would wait in vain.
     pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;
         self.check_memory_limit(geometry)?;
@@ -42,7 +43,7 @@ impl SocketOptions {
         Ok(Producer::new(connection))
     }
 
-    /// Sets up the receiving side, when the peer has set up the sending side.
+    /// Sets up the receiving side. Waits for the peer as [`producer`](Self::producer) does.
     pub fn consumer(&self, socket: Socket) -> Result<Consumer, SetupError> {
         let file = file::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
         let side = map_ctrl(&file, Access::ReadWrite)
