@@ -334,7 +334,7 @@ fn values_are_sent_and_received(_: &Context) -> Result<()> {
     let id = sender.id();
     let sender: Typed<_, (String, u32)> = Typed::new(sender);
     let mut subscriber: Typed<_, (String, u32)> = Typed::new(subscriber);
-    for len in [0, 1, 254, 256, 70_000] {
+    for len in [0, 1, 254, 256, 60_000] {
         let value = ("x".repeat(len), len as u32);
         sender.send(&value)?;
         let message = subscriber.recv()?;
