@@ -295,7 +295,7 @@ static long bus_get_info(struct sluice_bus_endpoint *end, struct sluice_bus_info
 /* Under the lock: the subscriber with the smallest id that is greater than @id, or NULL. */
 static const struct sluice_bus_subscriber *subscriber_after(struct sluice_bus *bus, u64 id)
 {
-	/* A client looks for its server. */
+	/* A client asks for its server, by `after` + 1. */
 	struct sluice_bus_subscriber *subscriber, *next = sluice_bus_subscriber_find(bus, id + 1);
 	unsigned int i;
 
@@ -399,7 +399,7 @@ static long bus_change_setting(struct sluice_bus_endpoint *end, unsigned int num
 	return put_user((u64)ret, &user->value);
 }
 
-/* A subscriber that is full is one nevertheless: who sends to it waits, or evicts it. */
+/* Also of a full server, unless its policy is DROP: the send then waits, or evicts it. */
 static long take_turn(struct sluice_bus *bus, u64 *id)
 {
 	struct sluice_bus_subscriber *subscriber;
@@ -418,6 +418,7 @@ static long take_turn(struct sluice_bus *bus, u64 *id)
 	rcu_read_unlock();
 	if (*id)
 		return 0;
+	/* A failed attempt uses no turn. */
 	atomic_dec(&bus->turn);
 	return err;
 }

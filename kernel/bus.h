@@ -28,8 +28,8 @@
  *
  * A subscriber with the flag ADDRESSED takes no turn: it is a client, which sends requests to the
  * others and receives replies. (bus-N) It gets a notice when one of the others has ended, or it has
- * lost messages: `notice` is set by an exchange after the change, and taken by an exchange, so that
- * who takes it sees the change.
+ * lost messages: `notice` is set by an exchange after the change, and taken by an exchange, so
+ * that the taker sees the change.
  *
  * A reservation and a claim last only while preemption and page faults are disabled. So none is
  * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
@@ -110,7 +110,7 @@ struct sluice_bus_subscriber {
 	struct rcu_head rcu;
 	u32 policy;			/* SLUICE_BUS_DROP and so on */
 	u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR, _ADDRESSED */
-	atomic_t notice;		/* ADDRESSED: whether it is not told yet (bus-N) */
+	atomic_t notice;		/* ADDRESSED: 1 if it is unread (bus-N) */
 	u64 limit;			/* of unread_bytes */
 	u64 moved_from;			/* the cursor before the current move of `tail` (L) */
 
@@ -139,7 +139,7 @@ struct sluice_bus {
 	struct sluice_ring_memory *memory;
 	void *data;			/* the bytes, mapped twice in a row */
 	struct sluice_bus_subscriber *queue;	/* of a unicast bus, or NULL */
-	unsigned int room;		/* of each part of the table but the monitors' */
+	unsigned int room;		/* for subscribers, and separately for clients */
 	bool destroyed;
 
 	/* Sequence and unit of the next reservation: each modulo 2^32, in one word */
@@ -147,7 +147,7 @@ struct sluice_bus {
 
 	/* As head, of the oldest message that must be kept (bus-T) */
 	atomic64_t tail ____cacheline_aligned_in_smp;
-	unsigned int subscriber_count;		/* without the next two (L) */
+	unsigned int subscriber_count;		/* neither clients nor monitors (L) */
 	unsigned int addressed_count;		/* (L) */
 	unsigned int monitor_count;		/* (L) */
 	/*
@@ -652,7 +652,7 @@ ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from);
  * @end: the endpoint of the sender
  *
  * Return: true if a message of any length can be sent, and several short ones, or if the bus is
- * destroyed; may be outdated. Of a subscriber in turn only the room in the ring counts.
+ * destroyed; may be outdated. For a server only the ring counts, not its own fullness.
  */
 bool sluice_bus_is_writable(struct sluice_bus_endpoint *end);
 

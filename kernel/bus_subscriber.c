@@ -95,7 +95,7 @@ static struct part part_for(struct sluice_bus *bus, const struct sluice_bus_subs
 
 /* ---- notices ---- */
 
-/* Who has set it, under the lock, has also woken: losses come by the thousand. */
+/* Wakes only when the flag changes: losses come by the thousand, and the first one has woken. */
 void sluice_bus_notify(struct sluice_bus_subscriber *subscriber)
 {
 	if (!(subscriber->flags & SLUICE_BUS_ADDRESSED) ||
@@ -105,7 +105,7 @@ void sluice_bus_notify(struct sluice_bus_subscriber *subscriber)
 }
 
 /* Under the lock, after others have ended: requests that they have not answered get no reply. */
-static void notify_addressed(struct sluice_bus *bus)
+static void notify_clients(struct sluice_bus *bus)
 {
 	struct sluice_bus_subscriber *subscriber;
 	unsigned int i;
@@ -195,7 +195,7 @@ void sluice_bus_remove_evicted(struct sluice_bus *bus)
 	if (bus->subscriber_count == others)
 		return;
 	sluice_wait_wake_all(&bus->readable, 0);
-	notify_addressed(bus);
+	notify_clients(bus);
 }
 
 void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
@@ -209,7 +209,7 @@ void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subs
 			continue;
 		remove_at(bus, part, i);
 		if (part.count == &bus->subscriber_count)
-			notify_addressed(bus);
+			notify_clients(bus);
 		break;
 	}
 	spin_unlock(&bus->lock);

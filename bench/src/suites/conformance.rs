@@ -157,8 +157,7 @@ fn the_other_side_of_a_killed_process_does_not_hang() {
         let detects = DETECT_PEER_DEATH.split(' ').any(|one| one == name);
         let text = failure_when_killed(&setup, Side::Second);
         assert!(!detects || !text.contains("timed out"), "{text}");
-        // The receiver of a datagram does not detect it.
-        if detects && name != "unix-dgram" {
+        if detects {
             let text = failure_when_killed(&setup, Side::First);
             assert!(!text.contains("timed out"), "{text}");
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shows requests over a bus: both containers have a server of the same name, and each client gets the reply of its own. Then one server
-//! is killed with a request in its hands, and the call ends.
+//! is killed while it handles a request, and the call ends.
 
 use anyhow::{Result, ensure};
 

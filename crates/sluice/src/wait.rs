@@ -25,7 +25,7 @@ impl Wait {
         !matches!(self, Self::Never)
     }
 
-    /// What is left of the time of a call with several steps, the first of which began then.
+    /// What is left of the time of a call that began at `began`.
     pub fn left(self, began: Instant) -> Self {
         match self {
             Self::For(limit) => Self::For(limit.saturating_sub(began.elapsed())),

@@ -630,9 +630,9 @@ struct sluice_bus_subscribers {
 #define SLUICE_BUS_SUBSCRIBERS _IOWR(SLUICE_IOCTL_TYPE, 0x44, struct sluice_bus_subscribers)
 
 /*
- * Takes the turn of a message that is not sent. In: value 0. Out: value, the id of the subscriber
- * that it would go to. EAGAIN: all are full, with _DROP. ENOTCONN: none. EOPNOTSUPP: not multicast.
- * EBADF: not open for writing. EPIPE.
+ * Takes a turn without sending a message. In: value 0. Out: value, the id of the next server, a
+ * subscriber without _ADDRESSED. EAGAIN: all are full, with _DROP. ENOTCONN: no server. EOPNOTSUPP:
+ * not multicast. EBADF: not open for writing. EPIPE.
  *
  * A client, a subscriber with _ADDRESSED, chooses its server in this way. Its read(2) fails with
  * ENOLINK, once and after its last message, when another subscriber has ended or it has lost

@@ -309,7 +309,7 @@ fn servers_take_requests_in_turn(context: &Context) -> Result<()> {
 fn a_command_knows_its_client(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus reply sums --create --count 1 -- \
-            sh -c 'echo $SLUICE_UID $SLUICE_GID $((SLUICE_PID > 0)) $((SLUICE_SENDER > 0))' &
+            sh -c 'echo $SLUICE_UID $SLUICE_GID $((SLUICE_PID > 0)) $((SLUICE_CLIENT > 0))' &
         sluice bus request sums --wait 20s x
         wait"#;
     expect_output(context, text, "0 0 1 1\n")

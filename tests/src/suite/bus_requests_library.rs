@@ -31,7 +31,7 @@ topic!(
         a_call_without_a_server_fails_at_once,
         a_call_ends_by_its_timeout,
         a_late_reply_is_discarded,
-        a_reply_of_another_server_is_discarded,
+        a_forged_reply_is_discarded,
         the_end_of_the_server_ends_a_call,
         a_killed_server_ends_a_call,
         the_end_of_another_server_does_not,
@@ -195,7 +195,7 @@ fn a_late_reply_is_discarded(_: &Context) -> Result<()> {
 }
 
 /// Any sender can address a client, also with the tag of its request.
-fn a_reply_of_another_server_is_discarded(_: &Context) -> Result<()> {
+fn a_forged_reply_is_discarded(_: &Context) -> Result<()> {
     let mut server = sums().server()?;
     let mut client = sums().client()?;
     let forger = OwnedFd::from(sums().sender()?);
@@ -502,7 +502,7 @@ fn a_server_with_a_full_queue_replies(_: &Context) -> Result<()> {
 
 fn a_server_has_a_policy_that_loses_nothing(_: &Context) -> Result<()> {
     let refused = sums().policy(Policy::Drop).server().map(drop);
-    let invalid = matches!(refused, Err(OpenError::InvalidOptions));
+    let invalid = matches!(refused, Err(OpenError::DroppingServer));
     ensure!(invalid, "{refused:?}");
     Ok(())
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A request to a service and its reply, as programs call one: over one connection instead of a link per direction, and by the library's
-//! own calls for it. The loops are those of the suite rtt.
+//! A request and its reply by the calls that each library has for requests, over one connection instead of a link per direction. The loops are those of the suite rtt.
 
 mod bus;
 mod dbus;
@@ -53,7 +52,7 @@ fn registry(plan: &Plan) -> Registry {
     Registry::default().with(all)
 }
 
-/// A mechanism whose two processes open their ends of this.
+/// A mechanism with one connection in both directions.
 fn exchange(
     name: &'static str,
     waiting: Waiting,
@@ -61,7 +60,9 @@ fn exchange(
 ) -> Mechanism {
     Mechanism {
         exchange: Some(Box::new(open)),
-        ..Mechanism::new(name, waiting, |_| bail!("it has no link of one direction"))
+        ..Mechanism::new(name, waiting, |_| {
+            bail!("it has no one-way link; use the suite requests")
+        })
     }
 }
 

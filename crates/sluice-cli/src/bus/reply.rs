@@ -19,7 +19,7 @@ use crate::output;
 
 /// A client that does not receive should not hold up the others.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between looks whether the command has ended, while a process that it has left holds its output, in milliseconds.
+/// How often to test whether the command has ended, in milliseconds: a child that it leaves can keep its output open.
 const LOOK_INTERVAL: u16 = 50;
 
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub struct Arguments {
 
     /// Unread bytes of requests above which clients wait [default: a sixteenth of the capacity]
     ///
-    /// If the bus does not permit servers that clients wait for, this server is evicted above them; the default is then half the capacity.
+    /// On a bus without the policy block the server is evicted above this limit, half of the capacity unless it is given.
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = args::size)]
     limit: Option<u64>,
 
@@ -46,7 +46,7 @@ pub struct Arguments {
 
     /// The command that answers a request: from standard input, in standard output
     ///
-    /// It runs once for each request, with SLUICE_SENDER (the id of the client), SLUICE_PID, SLUICE_UID and SLUICE_GID in its environment.
+    /// It runs once for each request, with SLUICE_CLIENT (its id), SLUICE_PID, SLUICE_UID and SLUICE_GID in its environment.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -72,7 +72,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn explain(error: RecvError, answered: u64) -> Error {
     match error {
-        RecvError::Destroyed => anyhow!("the bus was destroyed after {answered} requests"),
+        RecvError::Destroyed => anyhow!(
+            "the bus was destroyed after {answered} requests; start again to create it, with --create"
+        ),
         _ => Error::new(error).context(format!("receiving ended after {answered} requests")),
     }
 }
@@ -85,7 +87,7 @@ fn send(request: Request, reply: &[u8], slow: &mut BTreeSet<u64>) -> Result<()> 
         false => REPLY_TIMEOUT,
     };
     match request.reply_timeout(reply, time) {
-        // It has ended, or given up.
+        // If it is unknown, it has closed the bus, or was evicted.
         Ok(()) | Err(SendError::UnknownSubscriber { .. }) => return Ok(()),
         Err(error @ SendError::MessageTooLong { .. }) => note(sender, &error),
         Err(error @ SendError::TimedOut(_)) => {
@@ -113,22 +115,23 @@ impl Arguments {
         let (program, rest) = self.command.split_first().context("no command is given")?;
         let name = program.to_string_lossy();
         let mut command = Command::new(program);
-        let answer = ask(command.args(rest), request, max)
-            .with_context(|| format!("cannot run '{name}'; give a command that exists"))?;
+        let answer = ask(command.args(rest), request, max).with_context(|| {
+            format!("cannot run '{name}'; check that it exists and may be executed")
+        })?;
         if !answer.status.success() {
             let (status, sender) = (answer.status, request.sender);
             output::note(&format!(
-                "sluice: '{name}' ended with {status} for client {sender}"
+                "sluice: '{name}' ended with {status} for client {sender}; its output is the reply"
             ));
         }
         Ok(answer.reply)
     }
 }
 
-/// Runs the command. Its output ends when it does, also if a process that it has left keeps the pipe, and after one byte more than `max`.
+/// Runs the command, and reads its output until it ends, also if a child that it leaves keeps the pipe open, or until it exceeds `max`.
 fn ask(command: &mut Command, request: &Request, max: usize) -> io::Result<Answer> {
     let mut child = command
-        .env("SLUICE_SENDER", request.sender.to_string())
+        .env("SLUICE_CLIENT", request.sender.to_string())
         .env("SLUICE_PID", request.pid.unwrap_or_default().to_string())
         .env("SLUICE_UID", request.uid.to_string())
         .env("SLUICE_GID", request.gid.to_string())
@@ -145,7 +148,7 @@ fn ask(command: &mut Command, request: &Request, max: usize) -> io::Result<Answe
         read_reply(&mut child, output, max, &mut reply)?;
     }
     if reply.len() > max {
-        // It may go on for ever. It has ended if it cannot be killed.
+        // It may write for ever. If it cannot be killed, it has ended.
         child.kill().ok();
     }
     let status = child.wait()?;

@@ -23,7 +23,7 @@ pub struct Arguments {
 
     /// The request [default: all of standard input]
     #[arg(allow_negative_numbers = true)]
-    message: Option<OsString>,
+    request: Option<OsString>,
 
     /// Wait up to this time for the bus and a server before sending
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = args::time_or_zero)]
@@ -53,8 +53,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 impl Arguments {
     fn request(&self) -> Result<Vec<u8>> {
-        if let Some(message) = &self.message {
-            return Ok(message.as_bytes().to_vec());
+        if let Some(request) = &self.request {
+            return Ok(request.as_bytes().to_vec());
         }
         let mut request = Vec::new();
         let read = stream::input()?.read_to_end(&mut request);

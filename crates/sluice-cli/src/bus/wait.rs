@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The option `--wait` of those that send.
+//! The option `--wait` of pub and request.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub fn open<E>(
     Ok(end)
 }
 
-/// A queue needs none.
+/// A unicast bus keeps messages without one.
 fn has_receiver(info: &BusInfo) -> bool {
     info.subscribers > 0 || info.mode == Mode::Unicast
 }

@@ -98,8 +98,8 @@ impl Endpoint {
         Ok(filled > 0 && next[0].id == id)
     }
 
-    /// The state of the bus and of this endpoint.
-    pub fn look(&self) -> std::result::Result<bus::Info, SystemError> {
+    /// The state of the bus and of this endpoint, as the structure of the ABI.
+    pub fn raw_info(&self) -> std::result::Result<bus::Info, SystemError> {
         query(self.as_fd()).map_err(|error| SystemError::new("querying the bus", error))
     }
 
@@ -114,7 +114,8 @@ impl AsFd for Endpoint {
     }
 }
 
-/// The calls of a type with a field `endpoint`, or, without the conversion to a descriptor, with another path to one.
+/// The calls of a type with a field `endpoint`. With a path, for types whose endpoint lies deeper, and which have no conversion to a
+/// descriptor.
 macro_rules! common_calls {
     ($end:ident) => {
         $crate::bus::endpoint::common_calls!($end, endpoint);

@@ -30,8 +30,8 @@ pub enum OpenError {
     #[error("permission denied for a monitor: it needs CAP_SYS_ADMIN on the host")]
     MonitorNotPermitted,
 
-    /// The bus has as many subscribers as permitted.
-    #[error("the bus has as many subscribers as permitted")]
+    /// The bus has as many subscribers, or clients, as permitted.
+    #[error("the bus has as many subscribers, or clients, as permitted")]
     TooManySubscribers,
 
     /// A `mode` bus has no `option`.
@@ -41,6 +41,10 @@ pub enum OpenError {
     /// The bus is not mappable.
     #[error("the bus is not mappable")]
     NotMappable,
+
+    /// A server that loses requests without a notice.
+    #[error("a server cannot have the policy 'drop'")]
+    DroppingServer,
 
     /// Invalid options for the bus: they contradict each other, or are out of range.
     #[error("invalid options for the bus: they contradict each other, or are out of range")]
@@ -86,10 +90,14 @@ impl OpenError {
                 libc::EUSERS,
                 "close one, or raise bus_max_subscribers before the bus is created",
             ),
+            Self::NotInMode {
+                option: "requests", ..
+            } => (libc::EINVAL, "use a multicast bus"),
             Self::NotInMode { .. } => (
                 libc::EINVAL,
                 "leave the option out, or use a bus of another mode",
             ),
+            Self::DroppingServer => (libc::EINVAL, "use block or evict"),
             Self::NotMappable => (libc::EINVAL, "create it mappable, or do not map it"),
             Self::InvalidOptions => (libc::EINVAL, "leave out those that the bus does not need"),
             Self::CapacityRange { .. } => (libc::EINVAL, "give 1 byte to 256 MiB"),
@@ -198,7 +206,7 @@ pub enum RecvError {
     BufferTooSmall { len: usize, room: usize },
 
     /// Only of the endpoint of a client. See the section on notices in the ABI of buses.
-    #[error("a subscriber of the bus has ended, or this one has lost messages")]
+    #[error("a server has ended, or this client has lost messages")]
     Notice,
 
     /// Its policy is [`Policy::Evict`].
@@ -239,7 +247,7 @@ impl RecvError {
             Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
             Self::Notice => (
                 libc::ENOLINK,
-                "look at the list of subscribers and at what was lost",
+                "compare subscribers() and info() with the open requests",
             ),
             Self::Evicted => (libc::ESHUTDOWN, "open the bus again, or receive faster"),
             Self::Destroyed => (libc::EPIPE, REOPEN),

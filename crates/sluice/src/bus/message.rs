@@ -27,7 +27,7 @@ pub struct Header {
     pub uid: u32,
     /// The group that opened the endpoint of the sender.
     pub gid: u32,
-    /// The number that the sender gave the message: of a request, or of the request that a reply is for. Otherwise 0.
+    /// The number that the sender gave this message; a reply has the tag of its request. 0 from a [`Sender`](super::Sender).
     pub tag: u64,
 }
 

@@ -17,8 +17,8 @@ use crate::kind::Kind;
 use crate::options::{self, ChannelKind, Creatable, sealed};
 use crate::sys::Params;
 
-/// A server is full with this part of the ring, so that half of it is left for replies if eight servers are full.
-const PARTS: u64 = 16;
+/// The default limit of a server is this part of the capacity.
+const SERVER_LIMIT_DIVISOR: u64 = 16;
 
 /// The kind of buses: where their chains begin.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl Options {
         let existing = self.info().ok();
         match (existing.map(|info| info.mode), self.own.policy) {
             (Some(Mode::Multicast) | None, None | Some(Policy::Block | Policy::Evict)) => {}
-            (Some(Mode::Multicast) | None, _) => return Err(OpenError::InvalidOptions),
+            (Some(Mode::Multicast) | None, _) => return Err(OpenError::DroppingServer),
             (Some(mode), _) => {
                 let option = "requests";
                 return Err(OpenError::NotInMode { mode, option });
@@ -184,7 +184,8 @@ impl Options {
         let mut blocking = self.of_requests();
         blocking.own.policy = self.own.policy.or(Some(Policy::Block));
         if blocking.own.limit == 0 {
-            blocking.own.limit = capacity.next_power_of_two().max(bus::CAPACITY_MIN) / PARTS;
+            blocking.own.limit =
+                capacity.next_power_of_two().max(bus::CAPACITY_MIN) / SERVER_LIMIT_DIVISOR;
         }
         let (sender, subscriber) = match blocking.open_both(0) {
             Err(error @ OpenError::PolicyNotPermitted { .. }) if self.own.policy.is_none() => {
@@ -194,11 +195,11 @@ impl Options {
             }
             opened => opened?,
         };
-        let info = sender.endpoint.look()?;
+        let info = sender.endpoint.raw_info()?;
         Ok(Server::new(sender, subscriber, info.capacity))
     }
 
-    /// What clients and servers have in common. Their calls wait, or have a form that does not.
+    /// What clients and servers have in common. The endpoint is blocking: calls that must not wait say so each time.
     fn of_requests(&self) -> Self {
         let mut options = self.clone().multicast().nonblocking(false);
         if options.own.policies.is_empty() {

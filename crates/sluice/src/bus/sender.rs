@@ -90,7 +90,7 @@ impl Sender {
     /// none of them delays senders.
     pub(super) fn take_turn(&self, wait: Wait) -> Result<u64, SendError> {
         let mut room = RoomWait::new(self.as_fd());
-        // The call itself never waits.
+        // SLUICE_BUS_TURN never waits.
         let wait = match wait {
             Wait::Forever => Wait::For(Duration::MAX),
             wait => wait,
@@ -103,7 +103,7 @@ impl Sender {
         .map_err(|failure| SendError::of(failure, 0))
     }
 
-    /// To all that the mode of the bus determines if `target` is 0.
+    /// Sends a message; with a `target` of 0, to those whom the mode of the bus determines.
     pub(super) fn send_tagged(
         &self,
         target: u64,

@@ -24,7 +24,7 @@ pub struct Event<K = Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Change {
-    /// It was set, and there was none of this key.
+    /// It was set, and there was no entry of this key before.
     Created,
     /// Its value or its time to live was set.
     Updated,

@@ -43,7 +43,7 @@
 //! # Time to live
 //!
 //! An entry that was [set](Map::set_with) with a [`SetOptions::time_to_live`] expires after that time, which includes the time in which the
-//! system is suspended: from then on nobody finds it. The module removes it by a timer soon afterwards, without an access, and watchers
+//! system is suspended: from then on no call returns it. The module removes it by a timer soon afterwards, without an access, and watchers
 //! receive [`Change::Expired`] then.
 //!
 //! ```no_run

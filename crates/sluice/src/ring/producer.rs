@@ -18,7 +18,8 @@ use crate::system_error::SystemError;
 use crate::wait::Wait;
 
 /// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream. It needs no
-/// [flush](Self::flush) before; only for a ring in the module whose consumer may not have come yet, and which is not persistent, wait for it.
+/// [flush](Self::flush) before. But records of a ring in the module that is not persistent are lost if its consumer has not come yet: wait
+/// for the consumer before the drop.
 ///
 /// A record is sent completely or not at all, and received completely.
 pub struct Producer {

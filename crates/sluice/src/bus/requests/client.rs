@@ -14,7 +14,7 @@ use crate::bus::subscriber::Subscriber;
 use crate::wait::Wait;
 
 /// How many old messages a call discards before it sends: senders could go on for ever.
-pub(super) const SETTLED_MAX: usize = 10_000;
+const DISCARDED_MAX: usize = 10_000;
 
 /// Sends requests to the servers of a bus, each to the next one, and waits for the reply.
 ///
@@ -36,7 +36,7 @@ pub(super) const SETTLED_MAX: usize = 10_000;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A client takes no turn on the bus and receives nothing but replies. Several threads have a client each. Its policy is
+/// A client takes no turn on the bus, and discards every message that is not the reply to its request. Use one client per thread. Its policy is
 /// [`Drop`](crate::bus::Policy::Drop) unless the bus does not permit it, so that a client which does not call holds up nobody.
 #[derive(Debug)]
 pub struct Client {
@@ -50,8 +50,8 @@ pub struct Client {
 
 common_calls!(Client, sender.endpoint);
 
-/// Why no reply comes, except in a message before this number.
-struct Hopeless {
+/// Why the call fails, unless its reply is a message before the number `end`.
+struct PendingFailure {
     why: CallError,
     end: u64,
 }
@@ -92,7 +92,7 @@ impl Client {
 
     fn call_within(&mut self, request: &[u8], wait: Wait) -> Result<Message<'_>, CallError> {
         let began = Instant::now();
-        self.settle()?;
+        self.discard_old_messages()?;
         let asked = self.ask(request, wait, began)?;
         self.fill_reply(asked, wait, began)?;
         self.settled = true;
@@ -100,18 +100,19 @@ impl Client {
     }
 
     /// Discards what is left of earlier calls: it could hold the room of the request, and its losses are not those of this call.
-    fn settle(&mut self) -> Result<(), RecvError> {
+    fn discard_old_messages(&mut self) -> Result<(), RecvError> {
         if std::mem::take(&mut self.settled) {
             return Ok(());
         }
-        for _ in 0..SETTLED_MAX {
+        for _ in 0..DISCARDED_MAX {
             match self.subscriber.fill_next(Wait::Never) {
                 Ok(()) => {
                     let header = *self.subscriber.filled_message()?;
-                    self.losses.told_by(&header);
+                    self.losses.add_frame(&header);
                 }
                 Err(RecvError::Notice) => {
-                    self.losses.learn(self.sender.endpoint.look()?.own_lost);
+                    self.losses
+                        .set_total(self.sender.endpoint.raw_info()?.own_lost);
                 }
                 Err(RecvError::Empty) => break,
                 Err(error) => return Err(error),
@@ -139,20 +140,20 @@ impl Client {
 
     /// Fills the buffer with the reply. Once it is known that none comes, only the messages that are there can have it.
     fn fill_reply(&mut self, asked: Asked, wait: Wait, began: Instant) -> Result<(), CallError> {
-        let mut hopeless: Option<Hopeless> = None;
+        let mut failure: Option<PendingFailure> = None;
         loop {
-            let left = match hopeless {
+            let left = match failure {
                 None => wait.left(began),
                 Some(_) => Wait::Never,
             };
             let lost = match self.subscriber.fill_next(left) {
                 Ok(()) => {
                     let header = *self.subscriber.filled_message()?;
-                    let lost = self.losses.told_by(&header);
-                    match hopeless {
+                    let lost = self.losses.add_frame(&header);
+                    match failure {
                         _ if asked.is_answered_by(&header) => return Ok(()),
-                        Some(hopeless) if header.sequence >= hopeless.end => {
-                            return Err(hopeless.why);
+                        Some(failure) if header.sequence >= failure.end => {
+                            return Err(failure.why);
                         }
                         // Others could send to this client for ever.
                         None if left.is_over() => return Err(CallError::TimedOut(Duration::ZERO)),
@@ -161,23 +162,23 @@ impl Client {
                     }
                 }
                 Err(RecvError::Notice) => 0,
-                Err(error) => return Err(hopeless.map_or(error.into(), |hopeless| hopeless.why)),
+                Err(error) => return Err(failure.map_or(error.into(), |failure| failure.why)),
             };
-            hopeless = hopeless.or(self.look(asked, lost)?);
+            failure = failure.or(self.look(asked, lost)?);
         }
     }
 
     /// After a notice or losses that a frame has told.
-    fn look(&mut self, asked: Asked, lost: u64) -> Result<Option<Hopeless>, RecvError> {
+    fn look(&mut self, asked: Asked, lost: u64) -> Result<Option<PendingFailure>, RecvError> {
         let ended = !self.sender.endpoint.has_subscriber(asked.server)?;
-        let seen = self.sender.endpoint.look()?;
+        let seen = self.sender.endpoint.raw_info()?;
         let why = match ended {
             true => Some(CallError::ServerEnded {
                 server: asked.server,
             }),
-            false => reply_lost(lost + self.losses.learn(seen.own_lost)),
+            false => reply_lost(lost + self.losses.set_total(seen.own_lost)),
         };
-        Ok(why.map(|why| Hopeless {
+        Ok(why.map(|why| PendingFailure {
             why,
             end: seen.sent,
         }))

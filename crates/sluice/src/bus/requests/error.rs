@@ -16,7 +16,6 @@ pub enum CallError {
     /// The server that was asked has closed the bus, was killed or was evicted. It may have received the request, and may have done what
     /// was asked.
     #[doc(alias = "ServerDied")]
-    /// Server `server` has ended without a reply.
     #[error("server {server} has ended without a reply")]
     ServerEnded { server: u64 },
 
@@ -60,7 +59,7 @@ impl CallError {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::NoServer => (libc::ENOTCONN, "start one, and call again"),
+            Self::NoServer => (libc::ENOTCONN, "start a server, and call again"),
             Self::ServerEnded { .. } => (
                 libc::ECONNRESET,
                 "call again if the request may be done twice",
@@ -71,7 +70,7 @@ impl CallError {
             ),
             Self::TimedOut(_) => (
                 libc::ETIMEDOUT,
-                "use a longer timeout, or check the servers",
+                "use a longer timeout, or check that the servers run",
             ),
             Self::Send(error) => return error.diagnose(),
             Self::Recv(error) => return error.diagnose(),

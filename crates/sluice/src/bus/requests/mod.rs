@@ -15,7 +15,7 @@ pub use tokio::{AsyncClient, AsyncRequest, AsyncServer};
 
 use super::message::Header;
 
-/// What a client remembers of a request.
+/// The server and the tag of a request.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     server: u64,
@@ -29,26 +29,24 @@ impl Asked {
     }
 }
 
-/// The messages that a client has lost. A frame and the state of the endpoint both tell of each of them.
+/// The messages that a client has lost. A frame and the state of the endpoint both report each of them, which counts once.
 #[derive(Debug, Default)]
 struct Losses {
-    /// By frames.
-    told: u64,
-    /// By either.
-    known: u64,
+    by_frames: u64,
+    counted: u64,
 }
 
 impl Losses {
-    /// Returns how many of them are new.
-    fn told_by(&mut self, header: &Header) -> u64 {
-        self.told += header.lost;
-        self.learn(self.told)
+    /// Returns the losses that were not counted before.
+    fn add_frame(&mut self, header: &Header) -> u64 {
+        self.by_frames += header.lost;
+        self.set_total(self.by_frames)
     }
 
-    /// Returns how many are new, of all that were lost.
-    fn learn(&mut self, total: u64) -> u64 {
-        let new = total.saturating_sub(self.known);
-        self.known += new;
+    /// Returns the losses that were not counted before.
+    fn set_total(&mut self, total: u64) -> u64 {
+        let new = total.saturating_sub(self.counted);
+        self.counted += new;
         new
     }
 }
@@ -87,10 +85,10 @@ mod tests {
             })
         };
         let mut losses = Losses::default();
-        assert_eq!(losses.learn(2), 2);
-        assert_eq!(losses.told_by(&lost(2)), 0);
-        assert_eq!(losses.told_by(&lost(1)), 1);
-        assert_eq!(losses.learn(3), 0);
-        assert_eq!(losses.told_by(&lost(0)), 0);
+        assert_eq!(losses.set_total(2), 2);
+        assert_eq!(losses.add_frame(&lost(2)), 0);
+        assert_eq!(losses.add_frame(&lost(1)), 1);
+        assert_eq!(losses.set_total(3), 0);
+        assert_eq!(losses.add_frame(&lost(0)), 0);
     }
 }

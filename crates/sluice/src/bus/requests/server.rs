@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,9 +34,9 @@ const REQUEST_COST: u64 = 256;
 ///
 /// # Policy
 /// A server has the policy [`Block`](crate::bus::Policy::Block), so that clients wait for it and no request is lost, or
-/// [`Evict`](crate::bus::Policy::Evict) if the bus does not permit that. It is full with unread requests of a sixteenth of the capacity,
-/// unless [`limit`](crate::bus::Options::limit) says otherwise. A request that it has not received holds the ring from there on, for all:
-/// if requests take long, receive in one thread and answer in others.
+/// [`Evict`](crate::bus::Policy::Evict) if the bus does not permit that. Its [`limit`](crate::bus::Options::limit) is by default a
+/// sixteenth of the capacity, or with Evict half of it. A request that it has not received holds the ring from there on, for all: if
+/// requests take long, receive in one thread and answer in others.
 pub struct Server {
     shared: Arc<Shared>,
     reply_timeout: Duration,
@@ -53,25 +53,24 @@ struct Shared {
 /// The requests of a server.
 pub(super) struct Queue {
     subscriber: Subscriber,
-    /// Received, because they held the room of a reply.
-    waiting: VecDeque<(Header, Vec<u8>)>,
-    /// What may still wait, in bytes.
-    room: u64,
+    /// Received early, to free the ring for a reply.
+    received_ahead: VecDeque<(Header, Vec<u8>)>,
+    /// Bytes that may still be received ahead.
+    budget: u64,
 }
 
 impl Queue {
-    /// Room for as much as the bus.
     fn new(subscriber: Subscriber, capacity: u64) -> Self {
         Self {
             subscriber,
-            waiting: VecDeque::new(),
-            room: capacity,
+            received_ahead: VecDeque::new(),
+            budget: capacity,
         }
     }
 
     pub fn next(&mut self, wait: Wait) -> Result<(Header, Vec<u8>), RecvError> {
-        if let Some((header, bytes)) = self.waiting.pop_front() {
-            self.room += cost(&header);
+        if let Some((header, bytes)) = self.received_ahead.pop_front() {
+            self.budget += cost(&header);
             return Ok((header, bytes));
         }
         self.receive(wait)
@@ -85,15 +84,15 @@ impl Queue {
 
     /// Receives what is there, so that it holds no room of the ring. An error is that of the next call, too. Returns whether there was
     /// anything.
-    pub fn take_waiting(&mut self) -> bool {
-        let before = self.waiting.len();
-        while self.room > 0
+    pub fn receive_ahead(&mut self) -> bool {
+        let before = self.received_ahead.len();
+        while self.budget > 0
             && let Ok(request) = self.receive(Wait::Never)
         {
-            self.room = self.room.saturating_sub(cost(&request.0));
-            self.waiting.push_back(request);
+            self.budget = self.budget.saturating_sub(cost(&request.0));
+            self.received_ahead.push_back(request);
         }
-        self.waiting.len() > before
+        self.received_ahead.len() > before
     }
 }
 
@@ -121,13 +120,13 @@ impl Server {
     #[cfg(feature = "tokio")]
     pub(super) fn into_parts(self) -> Result<(Sender, Queue, Duration), OpenError> {
         let endpoint = self.shared.sender.endpoint.try_clone()?;
-        let capacity = endpoint.look()?.capacity;
+        let capacity = endpoint.raw_info()?.capacity;
         let subscriber = Subscriber::attach(endpoint.try_clone()?.fd)?;
         let mut old = lock(&self.shared.queue);
-        // A reply of theirs must not receive requests of the new one.
-        old.room = 0;
+        // Open requests share the old queue: their replies must not receive requests of the asynchronous server.
+        old.budget = 0;
         let mut queue = Queue::new(subscriber, capacity);
-        queue.waiting = std::mem::take(&mut old.waiting);
+        queue.received_ahead = std::mem::take(&mut old.received_ahead);
         Ok((Sender { endpoint }, queue, self.reply_timeout))
     }
 
@@ -139,7 +138,7 @@ impl Server {
         &mut self,
         mut answer: impl FnMut(&Request) -> R,
     ) -> Result<(), ServeError> {
-        let mut clients = Clients::new(self.reply_timeout);
+        let mut clients = SlowClients::new(self.reply_timeout);
         loop {
             let request = match self.recv() {
                 Err(RecvError::Destroyed) => return Ok(()),
@@ -147,8 +146,8 @@ impl Server {
             };
             let client = request.sender;
             let reply = answer(&request);
-            let sent = request.reply_within(reply.as_ref(), Wait::For(clients.time_for(client)));
-            if clients.note(client, sent)?.is_end() {
+            let sent = request.reply_within(reply.as_ref(), Wait::For(clients.timeout_for(client)));
+            if clients.record(client, sent)?.is_break() {
                 return Ok(());
             }
         }
@@ -193,55 +192,46 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The clients of a server that answers one request after the other: one that does not receive costs the time of a reply once.
-pub(super) struct Clients {
+/// The clients that have not received a reply in time: each costs a server, which answers one request after the other, that time once.
+pub(super) struct SlowClients {
     timeout: Duration,
-    slow: BTreeSet<u64>,
+    ids: BTreeSet<u64>,
 }
 
-impl Clients {
+impl SlowClients {
     pub fn new(timeout: Duration) -> Self {
         Self {
             timeout,
-            slow: BTreeSet::new(),
+            ids: BTreeSet::new(),
         }
     }
 
-    pub fn time_for(&self, client: u64) -> Duration {
-        match self.slow.contains(&client) {
+    pub fn timeout_for(&self, client: u64) -> Duration {
+        match self.ids.contains(&client) {
             true => Duration::ZERO,
             false => self.timeout,
         }
     }
 
-    /// Fails if the server cannot go on.
-    pub fn note(&mut self, client: u64, sent: Result<(), SendError>) -> Result<Next, SendError> {
+    /// Breaks at the end of the bus. Fails if the server cannot go on.
+    pub fn record(
+        &mut self,
+        client: u64,
+        sent: Result<(), SendError>,
+    ) -> Result<ControlFlow<()>, SendError> {
         match sent {
             Err(SendError::TimedOut(_)) => {
-                self.slow.insert(client);
-                return Ok(Next::Request);
+                self.ids.insert(client);
+                return Ok(ControlFlow::Continue(()));
             }
-            Err(SendError::Destroyed) => return Ok(Next::End),
+            Err(SendError::Destroyed) => return Ok(ControlFlow::Break(())),
             Ok(()) | Err(SendError::UnknownSubscriber { .. }) => {
-                self.slow.remove(&client);
+                self.ids.remove(&client);
             }
             Err(SendError::MessageTooLong { .. }) => {}
             Err(error) => return Err(error),
         }
-        Ok(Next::Request)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    Request,
-    /// The bus was destroyed.
-    End,
-}
-
-impl Next {
-    pub fn is_end(self) -> bool {
-        self == Self::End
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -278,8 +268,8 @@ macro_rules! request_calls {
 #[cfg(feature = "tokio")]
 pub(super) use request_calls;
 
-/// A request that a [`Server`] has received, which any thread may answer. Dereferences to its header. The client of one that is dropped
-/// without a reply waits on. A server remains in turn until its last request is dropped.
+/// A request that a [`Server`] has received, which any thread may answer. Dereferences to its header. If one is dropped
+/// without a reply, its client keeps waiting. A server remains in turn until its last request is dropped.
 #[must_use = "its client waits for a reply"]
 pub struct Request {
     header: Header,
@@ -288,7 +278,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Sends the reply. Waits for room, and receives the requests meanwhile that hold it. Fails with
+    /// Sends the reply. Waits for room; meanwhile it receives the requests ahead that hold it. Fails with
     /// [`SendError::UnknownSubscriber`] if the client has ended.
     pub fn reply(self, bytes: &[u8]) -> Result<(), SendError> {
         self.reply_within(bytes, Wait::Forever)
@@ -314,7 +304,7 @@ impl Request {
             }
             // If it is locked, another thread receives.
             if let Ok(mut queue) = self.shared.queue.try_lock() {
-                queue.take_waiting();
+                queue.receive_ahead();
             }
             part = Wait::For(match wait.left(began) {
                 Wait::For(left) => left.min(LOOK_INTERVAL),

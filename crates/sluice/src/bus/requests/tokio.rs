@@ -20,7 +20,7 @@ use tokio::time;
 
 use super::client::{Client, reply_lost};
 use super::error::{CallError, ServeError};
-use super::server::{self, Clients, Queue, Server, request_calls};
+use super::server::{self, Queue, Server, SlowClients, request_calls};
 use super::{Asked, Losses};
 use crate::bus::error::{OpenError, RecvError, SendError};
 use crate::bus::info::BusInfo;
@@ -37,7 +37,7 @@ type Ready<'a> = AsyncFdReadyGuard<'a, OwnedFd>;
 /// The messages that a call receives for all before others run.
 const RECEIVED_MAX: usize = 64;
 
-fn waiting(error: std::io::Error) -> RecvError {
+fn waiting_failed(error: std::io::Error) -> RecvError {
     SystemError::new(WAITING, error).into()
 }
 
@@ -100,8 +100,8 @@ impl AsyncClient {
                 Poll::Pending => readable.as_mut().poll(cx).map(Ok),
             });
             match event.await {
-                Ok(ready) => shared.receive(ready.map_err(waiting)?).await,
-                // The other half is used before it is dropped.
+                Ok(ready) => shared.receive(ready.map_err(waiting_failed)?).await,
+                // An outcome is sent before the other half is dropped.
                 Err(outcome) => return outcome.unwrap_or(Err(RecvError::Destroyed.into())),
             }
         }
@@ -176,7 +176,7 @@ impl Shared {
     }
 }
 
-/// A call in progress. It ends with its drop.
+/// A call in progress. Dropping it cancels the call.
 struct Call<'a> {
     replies: &'a Mutex<Replies>,
     tag: u64,
@@ -202,33 +202,33 @@ impl Drop for Call<'_> {
     }
 }
 
-/// What the calls of a client share. Whichever of them is polled receives for all.
+/// What the calls of a client share. The call that is polled receives the replies of all.
 pub(super) struct Replies {
     subscriber: Subscriber,
     last_tag: u64,
     losses: Losses,
     expected: HashMap<u64, Expected>,
-    hopeless: Option<Hopeless>,
+    failure: Option<PendingFailure>,
 }
 
-/// A reply that is not there yet.
+/// A call whose reply is not there yet.
 struct Expected {
     server: u64,
     is_sent: bool,
     call: oneshot::Sender<Outcome>,
 }
 
-/// What no reply comes from, except in a message before the number `end`.
-struct Hopeless {
-    ended: BTreeSet<u64>,
+/// Why calls fail, unless their reply is a message before the number `end`.
+struct PendingFailure {
+    ended_servers: BTreeSet<u64>,
     lost: u64,
     end: u64,
 }
 
-impl Hopeless {
+impl PendingFailure {
     fn error(&self, reply: &Expected) -> Option<CallError> {
         let server = reply.server;
-        match self.ended.contains(&server) {
+        match self.ended_servers.contains(&server) {
             true => Some(CallError::ServerEnded { server }),
             false if reply.is_sent => reply_lost(self.lost),
             false => None,
@@ -245,7 +245,7 @@ impl Replies {
             last_tag,
             losses,
             expected: HashMap::new(),
-            hopeless: None,
+            failure: None,
         }
     }
 
@@ -293,7 +293,7 @@ impl Replies {
     fn dispatch(&mut self, ended: &mut Ended) -> Result<(), RecvError> {
         let message = self.subscriber.filled_message()?;
         let (tag, sequence) = (message.tag, message.sequence);
-        let lost = self.losses.told_by(&message);
+        let lost = self.losses.add_frame(&message);
         let server = self.expected.get(&tag).map(|reply| reply.server);
         let asked = server.map(|server| Asked { server, tag });
         if asked.is_some_and(|asked| asked.is_answered_by(&message))
@@ -302,9 +302,9 @@ impl Replies {
             ended.push((reply.call, Ok(message.bytes().to_vec())));
         }
         if self
-            .hopeless
+            .failure
             .as_ref()
-            .is_some_and(|hopeless| sequence >= hopeless.end)
+            .is_some_and(|failure| sequence >= failure.end)
         {
             self.give_up(ended);
         }
@@ -318,27 +318,31 @@ impl Replies {
     fn look(&mut self, lost: u64) -> Result<(), RecvError> {
         let endpoint = &self.subscriber.endpoint;
         let asked: BTreeSet<u64> = self.expected.values().map(|reply| reply.server).collect();
-        let mut ended = BTreeSet::new();
+        let mut ended_servers = BTreeSet::new();
         for server in asked {
             if !endpoint.has_subscriber(server)? {
-                ended.insert(server);
+                ended_servers.insert(server);
             }
         }
-        let seen = endpoint.look()?;
-        let mut lost = lost + self.losses.learn(seen.own_lost);
-        if let Some(before) = self.hopeless.take() {
-            ended.extend(before.ended);
+        let seen = endpoint.raw_info()?;
+        let mut lost = lost + self.losses.set_total(seen.own_lost);
+        if let Some(before) = self.failure.take() {
+            ended_servers.extend(before.ended_servers);
             lost += before.lost;
         }
         let end = seen.sent;
-        self.hopeless = Some(Hopeless { ended, lost, end });
+        self.failure = Some(PendingFailure {
+            ended_servers,
+            lost,
+            end,
+        });
         Ok(())
     }
 
     /// No message is left that was there at the last look.
     fn give_up(&mut self, ended: &mut Ended) {
-        if let Some(hopeless) = self.hopeless.take() {
-            self.fail(ended, |reply| hopeless.error(reply));
+        if let Some(failure) = self.failure.take() {
+            self.fail(ended, |reply| failure.error(reply));
         }
     }
 
@@ -376,7 +380,7 @@ impl fmt::Debug for Replies {
 
 /// A [`Server`] with asynchronous waits.
 ///
-/// Receiving is cancel safe. A call of [`serve`](Self::serve) that is dropped while it answers loses that request: its client waits on.
+/// Receiving is cancel safe. A call of [`serve`](Self::serve) that is dropped while it answers loses that request: its client keeps waiting.
 ///
 /// ```no_run
 /// use sluice::bus::AsyncServer;
@@ -440,18 +444,18 @@ impl AsyncServer {
         F: Future<Output = R>,
         R: AsRef<[u8]>,
     {
-        let mut clients = Clients::new(self.reply_timeout);
+        let mut clients = SlowClients::new(self.reply_timeout);
         loop {
             let (header, bytes) = match self.shared.next().await {
                 Err(RecvError::Destroyed) => return Ok(()),
                 request => request?,
             };
             let reply = answer(header, bytes).await;
-            let time = clients.time_for(header.sender);
+            let time = clients.timeout_for(header.sender);
             let sent = self.shared.reply(&header, reply.as_ref());
             let sent = time::timeout(time, sent).await;
             let sent = sent.unwrap_or(Err(SendError::TimedOut(time)));
-            if clients.note(header.sender, sent)?.is_end() {
+            if clients.record(header.sender, sent)?.is_break() {
                 return Ok(());
             }
         }
@@ -526,7 +530,7 @@ impl Serving {
                 Poll::Pending => readable.as_mut().poll(cx).map(cleared),
             })
             .await
-            .map_err(waiting)?;
+            .map_err(waiting_failed)?;
         }
     }
 
@@ -540,7 +544,7 @@ impl Serving {
                 Err(SendError::Full) => {}
                 other => return other,
             }
-            if server::lock(&self.queue).take_waiting() {
+            if server::lock(&self.queue).receive_ahead() {
                 self.arrived.notify_one();
             }
             let (mut readable, mut writable) =
@@ -560,8 +564,8 @@ fn cleared(ready: std::io::Result<Ready<'_>>) -> std::io::Result<()> {
     ready.map(|mut ready| ready.clear_ready())
 }
 
-/// A request that an [`AsyncServer`] has received, which any task may answer. Dereferences to its header. The client of one that is dropped
-/// without a reply waits on. A server remains in turn until its last request is dropped.
+/// A request that an [`AsyncServer`] has received, which any task may answer. Dereferences to its header. If one is dropped
+/// without a reply, its client keeps waiting. A server remains in turn until its last request is dropped.
 #[must_use = "its client waits for a reply"]
 pub struct AsyncRequest {
     header: Header,

@@ -24,7 +24,7 @@ use crate::shared::region::{Access, Region};
 
 impl SocketOptions {
     /// Sets up the sending side. Waits for the peer, which sets up the receiving side at the same time, up to
-    /// [`handshake_timeout`](Self::handshake_timeout): both sides in one thread would wait in vain.
+    /// [`handshake_timeout`](Self::handshake_timeout): both sides in one thread would wait until then.
     pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;
         self.check_memory_limit(geometry)?;
