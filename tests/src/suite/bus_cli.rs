@@ -328,7 +328,7 @@ fn a_request_without_a_reply_fails(context: &Context) -> Result<()> {
     failure(
         "bus request sums x",
         NO_CHANNEL,
-        &["no server", "start one"],
+        &["no server", "start a server"],
     )?;
     failure(
         "bus request sums x --wait 20ms",
