@@ -371,7 +371,7 @@ fn what_concerns_one_client_does_not_end_the_server(context: &Context) -> Result
         grep -c 'exit status: 3 for client' errors
         grep -c 'no reply to client' errors"#;
     expect_output(context, text, "failed\n8\nfine\nfine\n1\n1\n")?;
-    let missing = "sluice bus reply sums --create -- /no/command & sluice bus request sums --wait 20s x; wait $!";
+    let missing = "sluice bus reply sums --create -- /no/command & sluice bus request sums --wait 20s x || wait $!";
     shell(context, missing)?.expect_failure(1, &["cannot run '/no/command'", "has ended"])
 }
 
