@@ -76,9 +76,15 @@ fn serve<R: AsRef<[u8]>>(
     thread::spawn(move || Ok(server.serve(|request| answer(request.bytes()))?))
 }
 
+/// What a thread has returned.
+fn joined<T>(thread: thread::JoinHandle<T>) -> Result<T> {
+    let result = thread.join();
+    result.map_err(|_| anyhow::anyhow!("a panic"))
+}
+
 fn end(serving: thread::JoinHandle<Result<()>>) -> Result<()> {
     sums().destroy()?;
-    let joined = serving.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+    let joined = joined(serving)?;
     joined.context("the server")
 }
 
@@ -120,7 +126,7 @@ fn requests_go_to_servers_in_turn(_: &Context) -> Result<()> {
     expect("each once", replies.as_slice(), &expected)?;
     sums().destroy()?;
     for server in serving {
-        server.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        joined(server)??;
     }
     Ok(())
 }
@@ -191,7 +197,7 @@ fn a_late_reply_is_discarded(_: &Context) -> Result<()> {
     });
     let reply = client.call(b"second")?;
     expect_bytes("the reply", reply.bytes(), b"second")?;
-    serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
+    joined(serving)?
 }
 
 /// Any sender can address a client, also with the tag of its request.
@@ -211,7 +217,7 @@ fn a_forged_reply_is_discarded(_: &Context) -> Result<()> {
     });
     let reply = client.call(b"x")?;
     expect_bytes("the reply", reply.bytes(), b"genuine")?;
-    serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
+    joined(serving)?
 }
 
 fn expect_server_ended<T: std::fmt::Debug>(result: Result<T, CallError>, id: u64) -> Result<()> {
@@ -231,7 +237,7 @@ fn the_end_of_the_server_ends_a_call(_: &Context) -> Result<()> {
             Some(time) => client.call_timeout(b"x", time).map(drop),
         };
         expect_server_ended(seen, id)?;
-        serving.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        joined(serving)??;
     }
     Ok(())
 }
@@ -259,7 +265,7 @@ fn a_killed_server_ends_a_call(_: &Context) -> Result<()> {
     let calling = thread::spawn(move || client.call(b"x").map(drop));
     received.wait("a request")?;
     child.kill()?;
-    let seen = calling.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+    let seen = joined(calling)?;
     expect_server_ended(seen, id)
 }
 
@@ -276,7 +282,7 @@ fn the_end_of_another_server_does_not(_: &Context) -> Result<()> {
         thread::sleep(SHORT / 5);
     }
     request.reply(b"reply")?;
-    let reply = calling.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+    let reply = joined(calling)??;
     expect_bytes("the reply", &reply, b"reply")
 }
 
@@ -295,7 +301,7 @@ fn the_last_reply_of_a_server_arrives(_: &Context) -> Result<()> {
             .call(&round.to_ne_bytes())
             .with_context(|| format!("round {round}"))?;
         expect_bytes("the reply", reply.bytes(), &round.to_ne_bytes())?;
-        serving.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        joined(serving)??;
     }
     Ok(())
 }
@@ -326,7 +332,7 @@ fn a_loss_before_a_call_is_not_of_it(_: &Context) -> Result<()> {
         let reply = client.call(number)?;
         expect_bytes("the reply", reply.bytes(), number)?;
     }
-    serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
+    joined(serving)?
 }
 
 /// The call does not receive while the bus is overrun.
@@ -356,7 +362,7 @@ fn a_lost_reply_ends_a_call(_: &Context) -> Result<()> {
         // The loss is reported once, though the next frame tells it again.
         let serving = thread::spawn(move || server.recv()?.reply(b"second").context("replying"));
         expect_bytes("the reply", &client.call(b"second").await?, b"second")?;
-        serving.join().map_err(|_| anyhow::anyhow!("a panic"))?
+        joined(serving)?
     })
 }
 
@@ -418,9 +424,9 @@ fn a_flood_does_not_delay_a_timeout(_: &Context) -> Result<()> {
     let took = began.elapsed();
     ended.store(true, Ordering::Relaxed);
     for thread in flooding {
-        thread.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        joined(thread)??;
     }
-    let (_request, _server) = receiving.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+    let (_request, _server) = joined(receiving)??;
     ensure!(took < LONG / 2, "{took:?}");
     match seen {
         Err(CallError::ReplyLost { .. }) => Ok(()),
@@ -436,10 +442,10 @@ fn the_end_of_the_bus_ends_call_and_server(_: &Context) -> Result<()> {
     let serving = thread::spawn(move || server.serve(|_| b""));
     thread::sleep(SHORT);
     sums().destroy()?;
-    let seen = calling.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+    let seen = joined(calling)?;
     let destroyed = matches!(seen, Err(CallError::Recv(RecvError::Destroyed)));
     ensure!(destroyed, "{seen:?}");
-    let served = serving.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+    let served = joined(serving)?;
     served.context("the server")
 }
 
@@ -530,10 +536,10 @@ fn requests_are_answered_by_other_threads(_: &Context) -> Result<()> {
         }));
     }
     for worker in workers {
-        worker.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        joined(worker)??;
     }
     for client in clients {
-        client.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+        joined(client)??;
     }
     Ok(())
 }
@@ -728,7 +734,7 @@ fn an_asynchronous_server_serves(_: &Context) -> Result<()> {
         };
         anyhow::Ok(server.serve(answer).await?)
     })?;
-    calling.join().map_err(|_| anyhow::anyhow!("a panic"))?
+    joined(calling)?
 }
 
 /// One task receives and replies.

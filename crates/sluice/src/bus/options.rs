@@ -179,13 +179,16 @@ impl Options {
         let capacity = match existing {
             Some(info) => info.capacity,
             None if self.capacity == 0 => bus::DEFAULT_CAPACITY,
-            None => self.capacity,
+            // As the module rounds it. What is out of range fails in the open.
+            None => self
+                .capacity
+                .clamp(bus::CAPACITY_MIN, bus::CAPACITY_MAX)
+                .next_power_of_two(),
         };
         let mut blocking = self.of_requests();
         blocking.own.policy = self.own.policy.or(Some(Policy::Block));
         if blocking.own.limit == 0 {
-            blocking.own.limit =
-                capacity.next_power_of_two().max(bus::CAPACITY_MIN) / SERVER_LIMIT_DIVISOR;
+            blocking.own.limit = capacity / SERVER_LIMIT_DIVISOR;
         }
         let (sender, subscriber) = match blocking.open_both(0) {
             Err(error @ OpenError::PolicyNotPermitted { .. }) if self.own.policy.is_none() => {
@@ -195,8 +198,7 @@ impl Options {
             }
             opened => opened?,
         };
-        let info = sender.endpoint.raw_info()?;
-        Ok(Server::new(sender, subscriber, info.capacity))
+        Ok(Server::new(sender, subscriber, capacity))
     }
 
     /// What clients and servers have in common. The endpoint is blocking: calls that must not wait say so each time.
@@ -379,7 +381,9 @@ mod tests {
 
     #[test]
     fn the_capacity_is_limited_before_the_open() {
-        let error = Bus::named("prices").capacity(u64::MAX).sender().map(drop);
-        assert!(matches!(error, Err(OpenError::CapacityRange { .. })));
+        let prices = Bus::named("prices").capacity(u64::MAX);
+        for error in [prices.sender().map(drop), prices.server().map(drop)] {
+            assert!(matches!(error, Err(OpenError::CapacityRange { .. })));
+        }
     }
 }

@@ -60,14 +60,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    fn new(subscriber: Subscriber, capacity: u64) -> Self {
-        Self {
-            subscriber,
-            received_ahead: VecDeque::new(),
-            budget: capacity,
-        }
-    }
-
     pub fn next(&mut self, wait: Wait) -> Result<(Header, Vec<u8>), RecvError> {
         if let Some((header, bytes)) = self.received_ahead.pop_front() {
             self.budget += cost(&header);
@@ -82,8 +74,8 @@ impl Queue {
         Ok((*message, message.bytes().to_vec()))
     }
 
-    /// Receives what is there, so that it holds no room of the ring. An error is that of the next call, too. Returns whether there was
-    /// anything.
+    /// Receives all requests that wait in the ring, to free their room. The next call repeats an error. Returns whether there were
+    /// requests.
     pub fn receive_ahead(&mut self) -> bool {
         let before = self.received_ahead.len();
         while self.budget > 0
@@ -110,7 +102,11 @@ impl Server {
         Self {
             shared: Arc::new(Shared {
                 sender,
-                queue: Mutex::new(Queue::new(subscriber, capacity)),
+                queue: Mutex::new(Queue {
+                    subscriber,
+                    received_ahead: VecDeque::new(),
+                    budget: capacity,
+                }),
             }),
             reply_timeout: REPLY_TIMEOUT,
         }
@@ -120,13 +116,14 @@ impl Server {
     #[cfg(feature = "tokio")]
     pub(super) fn into_parts(self) -> Result<(Sender, Queue, Duration), OpenError> {
         let endpoint = self.shared.sender.endpoint.try_clone()?;
-        let capacity = endpoint.raw_info()?.capacity;
         let subscriber = Subscriber::attach(endpoint.try_clone()?.fd)?;
         let mut old = lock(&self.shared.queue);
-        // Open requests share the old queue: their replies must not receive requests of the asynchronous server.
-        old.budget = 0;
-        let mut queue = Queue::new(subscriber, capacity);
-        queue.received_ahead = std::mem::take(&mut old.received_ahead);
+        let queue = Queue {
+            subscriber,
+            received_ahead: std::mem::take(&mut old.received_ahead),
+            // Open requests share the old queue: their replies must not receive requests of the asynchronous server.
+            budget: std::mem::take(&mut old.budget),
+        };
         Ok((Sender { endpoint }, queue, self.reply_timeout))
     }
 
