@@ -225,6 +225,26 @@ static u64 greatest_lag(struct sluice_bus *bus)
 	return lag;
 }
 
+/* Without discarded reservations. */
+static u64 sent(const struct sluice_bus *bus)
+{
+	return sluice_bus_head_sequence(bus) - atomic64_read(&bus->discarded);
+}
+
+/* Under the lock: the calls that sleep. */
+static unsigned int bus_waiting(struct sluice_bus *bus)
+{
+	unsigned int waiting = sluice_wait_count(&bus->readable) + sluice_wait_count(&bus->writable);
+	struct sluice_bus_subscriber *subscriber;
+	unsigned int i;
+
+	if (bus->mode != SLUICE_BUS_MULTICAST)
+		return waiting;
+	sluice_bus_for_each_subscriber(bus, subscriber, i)
+		waiting += sluice_wait_count(&subscriber->readable);
+	return waiting;
+}
+
 static void bus_fill_state(struct sluice_channel *channel, void *state)
 {
 	struct sluice_bus *bus = bus_of(channel);
@@ -239,7 +259,7 @@ static void bus_fill_state(struct sluice_channel *channel, void *state)
 		.message_max = sluice_bus_message_max(bus),
 		.subscribers = bus->queue ? bus->receivers : bus->subscriber_count,
 		.senders = bus->senders,
-		.sent = sluice_bus_head_sequence(bus) - atomic64_read(&bus->discarded),
+		.sent = sent(bus),
 		.unsubscribed = atomic64_read(&bus->unsubscribed),
 		.lost = bus->lost,
 		.evicted = bus->evicted,
@@ -257,6 +277,10 @@ static void bus_fill_info(struct sluice_channel *channel, struct sluice_channel_
 	info->writers = bus->senders;
 	info->capacity = bus->capacity;
 	info->bytes = sluice_bus_bytes(bus);
+	info->messages = sent(bus);
+	info->lost = bus->lost;
+	info->lag = greatest_lag(bus);
+	info->waiting = bus_waiting(bus);
 	spin_unlock(&bus->lock);
 }
 

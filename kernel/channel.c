@@ -717,3 +717,11 @@ int sluice_channel_list(const struct sluice_scope_access *access,
 	}
 	return count;
 }
+
+int sluice_channel_usage(const struct sluice_scope_access *access, struct sluice_usage *usage)
+{
+	if (!may_lookup(access))
+		return -EACCES;
+	sluice_quota_fill_usage(access->scope, usage);
+	return 0;
+}

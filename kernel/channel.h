@@ -370,6 +370,15 @@ int sluice_channel_list(const struct sluice_scope_access *access,
 			unsigned int most);
 
 /**
+ * sluice_channel_usage() - what the limits count in a scope, and of the caller
+ * @access: of the caller to the scope
+ * @usage: out: the counts and their limits
+ *
+ * Return: 0, or -EACCES outside the scope.
+ */
+int sluice_channel_usage(const struct sluice_scope_access *access, struct sluice_usage *usage);
+
+/**
  * sluice_channel_drop_persistent() - ends the persistence of all channels of a removed cgroup
  * @scope: of the cgroup
  *

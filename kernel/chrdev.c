@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/cdev.h>
 #include <linux/device.h>
 #include <linux/err.h>
@@ -14,6 +16,15 @@
 
 #define CTL_MINOR 0		/* the minor of a kind is its number */
 #define MINORS 64
+
+/*
+ * A number of the range for local use, from which the kernel never allocates. A node that was made
+ * while the module was loaded, such as one in a container, therefore never opens the device of
+ * another driver after the module is unloaded, and is right again once it is loaded.
+ */
+static unsigned int major = 123;
+module_param(major, uint, 0444);
+MODULE_PARM_DESC(major, "Major number of the device nodes (0, or if it is taken: any; then nodes outside of /dev do not survive a reload of the module)");
 
 static dev_t first_number;
 static struct cdev chrdev;
@@ -55,6 +66,17 @@ static const struct file_operations chrdev_fops = {
 	.open	= chrdev_open,
 };
 
+static int __init register_numbers(void)
+{
+	if (major && !register_chrdev_region(MKDEV(major, 0), MINORS, "sluice")) {
+		first_number = MKDEV(major, 0);
+		return 0;
+	}
+	if (major)
+		pr_warn("the major number %u is taken; nodes outside of /dev do not survive a reload\n", major);
+	return alloc_chrdev_region(&first_number, 0, MINORS, "sluice");
+}
+
 static int create_node(unsigned int minor, const char *name)
 {
 	return PTR_ERR_OR_ZERO(device_create(chrdev_class, NULL, first_number + minor, NULL, "%s",
@@ -88,7 +110,7 @@ static void destroy_nodes(void)
  */
 int __init sluice_chrdev_init(void)
 {
-	int err = alloc_chrdev_region(&first_number, 0, MINORS, "sluice");
+	int err = register_numbers();
 
 	if (err)
 		return err;

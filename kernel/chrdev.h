@@ -6,8 +6,8 @@
  * devices are unsuitable: misc_open() holds a system-wide mutex across ->open, and the open of a
  * pipe blocks until its other side is opened.
  *
- * All nodes have mode 0666, as /dev/null has, because access follows from the cgroup. An
- * administrator can restrict the mode with udev.
+ * ctl and the nodes of most kinds have mode 0666, as /dev/null has, because access follows from the
+ * cgroup and from the mode of the channel. An administrator can restrict the mode with udev.
  */
 #ifndef SLUICE_CHRDEV_H
 #define SLUICE_CHRDEV_H

@@ -331,6 +331,29 @@ static long ctl_features(struct sluice_features __user *user)
 	return err ?: sluice_user_struct_write(user, &features, sizeof(features), user_size);
 }
 
+/* ---- usage ---- */
+
+static long ctl_usage(struct sluice_usage __user *user)
+{
+	struct sluice_scope_access access;
+	struct sluice_usage usage;
+	u32 user_size;
+	long ret;
+
+	ret = sluice_user_struct_read(&usage, sizeof(usage), SLUICE_USAGE_SIZE_VER0, user);
+	if (ret)
+		return ret;
+	user_size = usage.size;
+	if (usage.flags || usage.reserved)
+		return -EINVAL;
+	ret = sluice_ctl_access_scope(&access, usage.scope_fd);
+	if (ret)
+		return ret;
+	ret = sluice_channel_usage(&access, &usage);
+	sluice_scope_put(access.scope);
+	return ret ?: sluice_user_struct_write(user, &usage, sizeof(usage), user_size);
+}
+
 /* ---- keeper ---- */
 
 static const struct sluice_kind *kind_with_keeper(void)
@@ -381,6 +404,8 @@ static long ctl_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return ctl_list(user);
 	case _IOC_NR(SLUICE_CTL_FEATURES):
 		return ctl_features(user);
+	case _IOC_NR(SLUICE_CTL_USAGE):
+		return ctl_usage(user);
 	case _IOC_NR(SLUICE_CTL_KEEP):
 		return ctl_keep(user);
 	default:

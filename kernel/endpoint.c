@@ -184,6 +184,8 @@ void sluice_endpoint_show_fdinfo(struct seq_file *seq, struct file *file)
 	channel->kind->fill_info(channel, &info);
 	seq_printf(seq, "sluice-kind:\t%s\nsluice-name:\t", channel->kind->name);
 	seq_escape_str(seq, channel->key.name, ESCAPE_OCTAL | ESCAPE_NAP | ESCAPE_APPEND, "\\");
+	seq_printf(seq, "\nsluice-access:\t%s%s", endpoint->flags & SLUICE_OPEN_READ ? "r" : "",
+		   endpoint->flags & SLUICE_OPEN_WRITE ? "w" : "");
 	seq_printf(seq, "\nsluice-cgroup:\t%llu\nsluice-uid:\t%u\n",
 		   cgroup_id(channel->scope->cgroup),
 		   from_kuid_munged(seq_user_ns(seq), channel->uid));

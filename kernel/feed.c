@@ -602,8 +602,11 @@ static void feed_fill_info(struct sluice_channel *channel, struct sluice_channel
 	info->readers = feed->session ? 1 : 0;
 	info->writers = !feed->destroyed;
 	info->bytes = feed->session ? unreleased(feed) : 0;
+	info->waiting = feed->session && waitqueue_active(&feed->session->wait->head);
 	spin_unlock(&feed->session_lock);
 	info->capacity = feed->capacity;
+	info->messages = READ_ONCE(feed->published);
+	info->lost = READ_ONCE(feed->lost);
 }
 
 static const struct file_operations feed_fops = {

@@ -70,3 +70,4 @@ module_exit(sluice_exit);
 MODULE_DESCRIPTION("Channels between processes, by name and by cgroup");
 MODULE_AUTHOR("The Sluice developers");
 MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

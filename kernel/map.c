@@ -378,6 +378,13 @@ static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_
 	info->writers = atomic_read(&map->writers);
 	info->capacity = map->capacity;
 	info->bytes = atomic64_read(&map->bytes);
+	info->messages = atomic64_read(&map->sequence);
+	info->lost = atomic64_read(&map->missed);
+	info->waiting = sluice_wait_count(&map->changed);
+	if (map->stream) {
+		info->lag = info->messages - min(info->messages, READ_ONCE(map->stream->stored));
+		info->waiting += waitqueue_active(&map->stream->changed);
+	}
 }
 
 static long map_get_info(struct sluice_map_endpoint *end, struct sluice_map_info __user *user)

@@ -404,6 +404,9 @@ static void pipe_fill_info(struct sluice_channel *channel, struct sluice_channel
 	info->writers = READ_ONCE(pipe->writers);
 	info->capacity = sluice_pipe_capacity(pipe);
 	info->bytes = sluice_pipe_bytes(pipe);
+	info->total_bytes = READ_ONCE(pipe->head);
+	info->waiting = sluice_wait_count(&pipe->open_wait) + sluice_wait_count(&pipe->readable) +
+			sluice_wait_count(&pipe->writable);
 }
 
 static void pipe_fill_state(struct sluice_channel *channel, void *state)

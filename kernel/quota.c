@@ -14,6 +14,8 @@
 #include <linux/spinlock.h>
 #include <linux/user_namespace.h>
 
+#include <uapi/linux/sluice.h>
+
 #include "quota.h"
 #include "scope.h"
 
@@ -56,6 +58,12 @@ static DEFINE_SPINLOCK(users_lock);	/* protects the tree of users */
 static struct rb_root users = RB_ROOT;
 
 /* ---- counters ---- */
+
+/* Not capable(): it would audit each caller without the capability. */
+static bool may_exceed(void)
+{
+	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+}
 
 /* A charge of 0 always fits, even if a limit was lowered below the usage. */
 static bool quota_fits(s64 charged, u64 now, u64 most)
@@ -172,23 +180,35 @@ static bool goes_before(const struct sluice_quota_key *a, const struct sluice_qu
 	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
 }
 
+/* Under users_lock: the user of a key, or NULL and where to insert it. */
+static struct sluice_quota_user *quota_find(const struct sluice_quota_key *key,
+					    struct rb_node ***link, struct rb_node **parent)
+{
+	*link = &users.rb_node;
+	*parent = NULL;
+	while (**link) {
+		struct sluice_quota_user *user = rb_entry(**link, struct sluice_quota_user, node);
+
+		*parent = **link;
+		if (goes_before(key, &user->key))
+			*link = &(*parent)->rb_left;
+		else if (goes_before(&user->key, key))
+			*link = &(*parent)->rb_right;
+		else
+			return user;
+	}
+	return NULL;
+}
+
 /* Under users_lock: returns the user equal to @new, with a reference; or inserts @new. */
 static struct sluice_quota_user *quota_find_or_insert(struct sluice_quota_user *new)
 {
-	struct rb_node **link = &users.rb_node, *parent = NULL;
+	struct rb_node **link, *parent;
+	struct sluice_quota_user *user = quota_find(&new->key, &link, &parent);
 
-	while (*link) {
-		struct sluice_quota_user *user = rb_entry(*link, struct sluice_quota_user, node);
-
-		parent = *link;
-		if (goes_before(&new->key, &user->key)) {
-			link = &parent->rb_left;
-		} else if (goes_before(&user->key, &new->key)) {
-			link = &parent->rb_right;
-		} else {
-			refcount_inc(&user->refs);
-			return user;
-		}
+	if (user) {
+		refcount_inc(&user->refs);
+		return user;
 	}
 	rb_link_node(&new->node, parent, link);
 	rb_insert_color(&new->node, &users);
@@ -297,12 +317,6 @@ static struct sluice_scope *end_of(struct sluice_scope *scope, const struct cgro
 	return scope ? scope->parent : NULL;
 }
 
-/* Not capable(): it would audit each caller without the capability. */
-static bool may_exceed(void)
-{
-	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
-}
-
 static void charge_free(struct sluice_quota_charge *charge)
 {
 	while (charge->user_count)
@@ -397,6 +411,34 @@ int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
 int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes)
 {
 	return quota_change(charge, bytes, charge->unlimited);
+}
+
+/* ---- enquiry ---- */
+
+/* The counts of the caller in its cgroup namespace. */
+static void fill_user_usage(struct sluice_usage *usage)
+{
+	const struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
+	struct sluice_quota_key key = { .uid = current_fsuid(), .root = cgroup_id(root) };
+	struct rb_node **link, *parent;
+	const struct sluice_quota_user *user;
+
+	spin_lock(&users_lock);
+	user = quota_find(&key, &link, &parent);
+	usage->user_channels = user ? atomic64_read(&user->usage.channels) : 0;
+	usage->user_bytes = user ? atomic64_read(&user->usage.bytes) : 0;
+	spin_unlock(&users_lock);
+	usage->user_channels_max = may_exceed() ? U64_MAX : READ_ONCE(user_max_channels);
+	usage->user_bytes_max = may_exceed() ? U64_MAX : READ_ONCE(user_max_bytes);
+}
+
+void sluice_quota_fill_usage(const struct sluice_scope *scope, struct sluice_usage *usage)
+{
+	usage->scope_channels = atomic64_read(&scope->usage.channels);
+	usage->scope_bytes = atomic64_read(&scope->usage.bytes);
+	usage->scope_channels_max = scope->parent ? READ_ONCE(scope_max_channels) : U64_MAX;
+	usage->scope_bytes_max = scope->parent ? READ_ONCE(scope_max_bytes) : U64_MAX;
+	fill_user_usage(usage);
 }
 
 void __init sluice_quota_init(void)

@@ -45,6 +45,7 @@
 
 struct sluice_quota_user;
 struct sluice_scope;
+struct sluice_usage;
 
 struct sluice_quota_usage {
 	atomic64_t channels;
@@ -125,6 +126,13 @@ int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
  * Return: 0; -ENOSPC: the limit of a scope is reached; -EDQUOT: the limit of a user is reached.
  */
 int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes);
+
+/**
+ * sluice_quota_fill_usage() - fills in what the limits count
+ * @scope: the scope
+ * @usage: out: the counts of the scope and of the caller, with their limits
+ */
+void sluice_quota_fill_usage(const struct sluice_scope *scope, struct sluice_usage *usage);
 
 /**
  * sluice_quota_init() - sets the byte limits that are 0 at load, in proportion to the size of the

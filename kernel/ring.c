@@ -533,12 +533,28 @@ static void ring_fill_state(struct sluice_channel *channel, void *state)
 	spin_unlock(&ring->lock);
 }
 
+/* Under the lock: the sides that sleep or are polled. */
+static unsigned int ring_waiting(const struct sluice_ring *ring)
+{
+	struct sluice_ring_session *session = ring->session;
+
+	if (!session)
+		return 0;
+	return waitqueue_active(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait.head) +
+	       waitqueue_active(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait.head);
+}
+
 /* The sides may store any position: `bytes` is at most the capacity. */
 static void ring_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
+	struct sluice_ring *ring = ring_of(channel);
 	struct sluice_ring_info state;
 
-	ring_fill_state(channel, &state);
+	spin_lock(&ring->lock);
+	fill_session_info(ring, ring->session, &state);
+	info->waiting = ring_waiting(ring);
+	spin_unlock(&ring->lock);
+	info->total_bytes = state.published;
 	info->readers = state.consumer == SLUICE_RING_ROLE_TAKEN;
 	info->writers = state.producer == SLUICE_RING_ROLE_TAKEN;
 	info->capacity = state.capacity;

@@ -43,6 +43,7 @@ void __sluice_wait_queue_init(struct sluice_wait_queue *queue, const char *name,
 {
 	__init_waitqueue_head(&queue->head, name, key);
 	queue->sleepers = 0;
+	queue->shared_sleepers = 0;
 	queue->woken = false;
 	queue->shared = false;
 }
@@ -104,6 +105,7 @@ static void join_queue(struct sluice_wait *wait)
 	} else {
 		WRITE_ONCE(queue->shared, true);
 		__add_wait_queue(&queue->head, &wait->entry);
+		WRITE_ONCE(queue->shared_sleepers, queue->shared_sleepers + 1);
 	}
 }
 
@@ -117,6 +119,8 @@ static void leave_queue(struct sluice_wait *wait)
 	list_del_init(&wait->entry.entry);
 	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
 		WRITE_ONCE(queue->sleepers, queue->sleepers - 1);
+	else
+		WRITE_ONCE(queue->shared_sleepers, queue->shared_sleepers - 1);
 }
 
 /* ---- interruption by a signal ---- */

@@ -64,6 +64,7 @@
 struct sluice_wait_queue {
 	wait_queue_head_t head;
 	unsigned int sleepers;	/* exclusive waiters; written under head.lock */
+	unsigned int shared_sleepers;	/* other waiters, without pollers; likewise */
 	bool woken;	/* a wake-up is in progress; written under head.lock */
 	bool shared;	/* has had pollers, or waiters that are not exclusive */
 };
@@ -151,6 +152,17 @@ do {									\
 static inline bool sluice_wait_has_sleepers(const struct sluice_wait_queue *queue)
 {
 	return READ_ONCE(queue->sleepers);
+}
+
+/**
+ * sluice_wait_count() - the calls that sleep in a queue, for an enquiry
+ * @queue: the queue
+ *
+ * Return: the number of waiters, without pollers; may be outdated.
+ */
+static inline unsigned int sluice_wait_count(const struct sluice_wait_queue *queue)
+{
+	return READ_ONCE(queue->sleepers) + READ_ONCE(queue->shared_sleepers);
 }
 
 /**

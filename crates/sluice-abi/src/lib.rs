@@ -60,6 +60,7 @@ pub const CHANNEL_INFO_SIZE_VER0: u32 = 112;
 pub const INFO_SIZE_VER0: u32 = 96;
 pub const LIST_SIZE_VER0: u32 = 96;
 pub const FEATURES_SIZE_VER0: u32 = 24;
+pub const USAGE_SIZE_VER0: u32 = 80;
 pub const RING_PARAMS_SIZE_VER0: u32 = 16;
 pub const RING_INFO_SIZE_VER0: u32 = 48;
 pub const RING_WAIT_SIZE_VER0: u32 = 24;
@@ -74,6 +75,7 @@ pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
 pub const CTL_DESTROY: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x15);
 pub const ENDPOINT_INFO: Ioctl = libc::_IOWR::<ChannelInfo>(TYPE, 0x17);
+pub const CTL_USAGE: Ioctl = libc::_IOWR::<Usage>(TYPE, 0x18);
 pub const CTL_KEEP: Ioctl = libc::_IOW::<keeper::Keep>(TYPE, 0x16);
 pub const RING_WAKE: Ioctl = libc::_IO(TYPE, 0x20);
 pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);
@@ -176,6 +178,12 @@ structure! {
         pub writers: u32,
         pub capacity: u64,
         pub bytes: u64,
+        pub messages: u64,
+        pub total_bytes: u64,
+        pub lost: u64,
+        pub lag: u64,
+        pub waiting: u32,
+        pub reserved: u32,
     }
 }
 
@@ -238,6 +246,32 @@ impl List {
             entries: entries as u64,
             count: u32::try_from(count).unwrap_or(u32::MAX),
             entry_size: size_of::<ChannelInfo>(),
+        }
+    }
+}
+
+structure! {
+    pub struct Usage = "sluice_usage" {
+        pub size: u32,
+        pub flags: u32,
+        pub scope_fd: i32,
+        pub reserved: u32,
+        pub scope_channels: u64,
+        pub scope_channels_max: u64,
+        pub scope_bytes: u64,
+        pub scope_bytes_max: u64,
+        pub user_channels: u64,
+        pub user_channels_max: u64,
+        pub user_bytes: u64,
+        pub user_bytes_max: u64,
+    }
+}
+
+impl Usage {
+    pub const fn new(scope_fd: i32) -> Self {
+        Self {
+            scope_fd,
+            ..Self::EMPTY
         }
     }
 }
@@ -307,7 +341,7 @@ impl RingWait {
     }
 }
 
-sized!(PipeInfo, Open, ChannelInfo, Features, RingInfo);
+sized!(PipeInfo, Open, ChannelInfo, Usage, Features, RingInfo);
 
 /// A name, padded with zeros, and truncated to the array.
 pub fn padded(name: impl AsRef<[u8]>) -> [u8; NAME_SIZE] {

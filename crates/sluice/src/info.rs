@@ -25,6 +25,16 @@ pub struct ChannelInfo {
     /// Bytes written and not yet read; of a ring or a mapped feed, as its sides report them; of a bus, from the
     /// oldest message that a subscriber has not received; of a map, of its entries.
     pub bytes: u64,
+    /// Since creation: messages of a bus, packets of a feed, changes of a map; otherwise 0.
+    pub messages: u64,
+    /// Bytes that have passed: of a pipe since creation; of a ring in its present session, as its producer reports it; otherwise 0.
+    pub total_bytes: u64,
+    /// Since creation: messages lost by receivers of a bus, packets of a feed, changes that watchers of a map missed; otherwise 0.
+    pub lost: u64,
+    /// Messages that the receiver of a bus furthest behind has not received; changes of a durable map that are not stored; otherwise 0.
+    pub lag: u64,
+    /// Calls that sleep on it. Of a ring or a feed: sides that sleep or poll.
+    pub waiting: u32,
 }
 
 impl From<abi::ChannelInfo> for ChannelInfo {
@@ -40,6 +50,11 @@ impl From<abi::ChannelInfo> for ChannelInfo {
             writers: info.writers,
             capacity: info.capacity,
             bytes: info.bytes,
+            messages: info.messages,
+            total_bytes: info.total_bytes,
+            lost: info.lost,
+            lag: info.lag,
+            waiting: info.waiting,
         }
     }
 }

@@ -85,6 +85,7 @@ mod system_error;
 mod tokio;
 #[cfg(feature = "serde")]
 mod typed;
+mod usage;
 mod wait;
 
 pub use bus::Bus;
@@ -109,6 +110,7 @@ pub use store_error::StoreError;
 pub use system_error::SystemError;
 #[cfg(feature = "serde")]
 pub use typed::{CodecError, Typed, TypedError};
+pub use usage::{Account, Usage, usage};
 
 /// The examples of the crate's own README.md.
 #[cfg(doctest)]

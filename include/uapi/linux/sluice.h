@@ -151,6 +151,12 @@ struct sluice_channel_info {
 	__u32 writers;			/* open for writing, blocked opens included */
 	__u64 capacity;			/* bytes, as counted by the limits */
 	__u64 bytes;			/* bytes written and not yet read */
+	__u64 messages;			/* since creation: messages, packets, changes; else 0 */
+	__u64 total_bytes;		/* pipe: written since creation; ring: position; else 0 */
+	__u64 lost;			/* since creation: of messages, packets, changes */
+	__u64 lag;			/* messages not received, or changes not stored; else 0 */
+	__u32 waiting;			/* calls that sleep on it */
+	__u32 reserved;
 };
 
 #define SLUICE_CHANNEL_INFO_SIZE_VER0 112
@@ -211,6 +217,28 @@ struct sluice_features {
  * endpoints fail with EPIPE.
  */
 #define SLUICE_CTL_DESTROY _IOW(SLUICE_IOCTL_TYPE, 0x15, struct sluice_unlink)
+
+/*
+ * What the limits count: of a scope with all below it, and of the caller in its cgroup namespace.
+ * In: size, flags (0), scope_fd. Out: all fields. EACCES: outside the scope.
+ */
+struct sluice_usage {
+	__u32 size;
+	__u32 flags;			/* 0 */
+	__s32 scope_fd;
+	__u32 reserved;
+	__u64 scope_channels;
+	__u64 scope_channels_max;	/* 2^64 - 1: no limit */
+	__u64 scope_bytes;
+	__u64 scope_bytes_max;		/* 2^64 - 1: no limit */
+	__u64 user_channels;
+	__u64 user_channels_max;	/* 2^64 - 1: no limit */
+	__u64 user_bytes;
+	__u64 user_bytes_max;		/* 2^64 - 1: no limit */
+};
+
+#define SLUICE_USAGE_SIZE_VER0 80
+#define SLUICE_CTL_USAGE _IOWR(SLUICE_IOCTL_TYPE, 0x18, struct sluice_usage)
 
 /*
  * ---- Rings: records through shared memory ----

@@ -200,6 +200,7 @@ fn fdinfo_shows_the_channel(context: &Context) -> Result<()> {
         "sluice-kind:\tpipe",
         r"sluice-name:	two\015\012lines",
         &format!("sluice-cgroup:\t{cgroup}"),
+        "sluice-access:\trw",
         "sluice-uid:\t0",
         "sluice-readers:\t1",
         "sluice-writers:\t1",

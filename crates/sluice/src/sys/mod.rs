@@ -46,6 +46,7 @@ arguments! {
     abi::map::Info: abi::map::INFO;
     abi::Unlink: abi::CTL_UNLINK, abi::CTL_DESTROY;
     abi::Features: abi::CTL_FEATURES;
+    abi::Usage: abi::CTL_USAGE;
 }
 
 /// The state of channels of a kind.
