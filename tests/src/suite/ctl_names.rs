@@ -263,9 +263,7 @@ fn info_reports_every_field(_: &Context) -> Result<()> {
         "the info",
         ctl.info(OWN, "channel"),
         Ok(ChannelInfo {
-            size: size_of::<ChannelInfo>() as u32,
             kind: KIND_PIPE,
-            flags: 0,
             name: padded("channel"),
             mode: 0o600,
             uid: 0,
@@ -274,6 +272,8 @@ fn info_reports_every_field(_: &Context) -> Result<()> {
             writers: 2,
             capacity: CAPACITY as u64,
             bytes: 5000,
+            total_bytes: 5000,
+            ..ChannelInfo::EMPTY
         }),
     )
 }

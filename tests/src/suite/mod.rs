@@ -31,6 +31,7 @@ mod ctl_fd_passing;
 mod ctl_invalid;
 mod ctl_list;
 mod ctl_names;
+mod ctl_observe;
 mod ctl_open;
 mod ctl_permissions;
 mod ctl_persist;
@@ -134,6 +135,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_open::TOPIC,
     ctl_blocking_open::TOPIC,
     ctl_names::TOPIC,
+    ctl_observe::TOPIC,
     ctl_scopes::TOPIC,
     ctl_containers::TOPIC,
     ctl_fd_passing::TOPIC,
