@@ -27,7 +27,7 @@ TRACE_EVENT(sluice_ring_attach,
 	TP_PROTO(const struct sluice_channel *channel, u32 role),
 	TP_ARGS(channel, role),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u32, role)
 	),
 	TP_fast_assign(
@@ -42,7 +42,7 @@ TRACE_EVENT(sluice_ring_end,
 	TP_PROTO(const struct sluice_channel *channel, u32 role, u32 reason),
 	TP_ARGS(channel, role, reason),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u32, role)
 		__field(u32, reason)
 	),
@@ -60,7 +60,7 @@ TRACE_EVENT(sluice_feed_claim,
 	TP_PROTO(const struct sluice_channel *channel, bool maps),
 	TP_ARGS(channel, maps),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(bool, maps)
 	),
 	TP_fast_assign(
@@ -74,7 +74,7 @@ TRACE_EVENT(sluice_feed_lost,
 	TP_PROTO(const struct sluice_channel *channel),
 	TP_ARGS(channel),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 	),
 	TP_fast_assign(
 		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
@@ -86,7 +86,7 @@ TRACE_EVENT(sluice_feed_end,
 	TP_PROTO(const struct sluice_channel *channel, u32 reason),
 	TP_ARGS(channel, reason),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u32, reason)
 	),
 	TP_fast_assign(
@@ -101,7 +101,7 @@ DECLARE_EVENT_CLASS(sluice_bus_subscriber,
 	TP_PROTO(const struct sluice_channel *channel, u64 id),
 	TP_ARGS(channel, id),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, id)
 	),
 	TP_fast_assign(
@@ -130,7 +130,7 @@ TRACE_EVENT(sluice_bus_lost,
 	TP_PROTO(const struct sluice_channel *channel, u64 id, u64 count),
 	TP_ARGS(channel, id, count),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, id)
 		__field(u64, count)
 	),
@@ -152,7 +152,7 @@ TRACE_EVENT(sluice_map_change,
 	TP_PROTO(const struct sluice_channel *channel, u64 sequence, u32 change, u64 version),
 	TP_ARGS(channel, sequence, change, version),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, sequence)
 		__field(u64, version)
 		__field(u32, change)
@@ -172,7 +172,7 @@ TRACE_EVENT(sluice_map_watch,
 	TP_PROTO(const struct sluice_channel *channel, u64 sequence),
 	TP_ARGS(channel, sequence),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, sequence)
 	),
 	TP_fast_assign(
@@ -186,7 +186,7 @@ TRACE_EVENT(sluice_map_missed,
 	TP_PROTO(const struct sluice_channel *channel, u64 sequence, u64 count),
 	TP_ARGS(channel, sequence, count),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, sequence)
 		__field(u64, count)
 	),
@@ -203,7 +203,7 @@ TRACE_EVENT(sluice_map_stored,
 	TP_PROTO(const struct sluice_channel *channel, u64 sequence, u64 limit, u32 error),
 	TP_ARGS(channel, sequence, limit, error),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, sequence)
 		__field(u64, limit)
 		__field(u32, error)
@@ -232,7 +232,7 @@ TRACE_EVENT(sluice_keeper_message,
 	TP_PROTO(const struct sluice_channel *channel, u32 type, u64 sequence),
 	TP_ARGS(channel, type, sequence),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, sequence)
 		__field(u32, type)
 	),
@@ -249,7 +249,7 @@ TRACE_EVENT(sluice_map_full,
 	TP_PROTO(const struct sluice_channel *channel, u64 bytes, u64 entries),
 	TP_ARGS(channel, bytes, entries),
 	TP_STRUCT__entry(
-		__array(u8, name, SLUICE_NAME_SIZE)
+		__array(char, name, SLUICE_NAME_SIZE)
 		__field(u64, bytes)
 		__field(u64, entries)
 	),
