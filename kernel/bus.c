@@ -212,43 +212,40 @@ static u64 lag_of(const struct sluice_bus *bus, const struct sluice_bus_subscrib
 	return head > cursor ? head - cursor : 0;
 }
 
-/* Under the lock. */
-static u64 greatest_lag(struct sluice_bus *bus)
+/* Under the lock. Adds the calls that sleep to @waiting, and returns the greatest lag. */
+static u64 look_at_receivers(struct sluice_bus *bus, u32 *waiting)
 {
 	u64 lag = bus->queue ? lag_of(bus, bus->queue) : 0;
 	struct sluice_bus_subscriber *subscriber;
 	unsigned int i;
 
-	sluice_bus_for_each_subscriber(bus, subscriber, i)
+	*waiting += sluice_wait_count(&bus->readable) + sluice_wait_count(&bus->writable);
+	sluice_bus_for_each_subscriber(bus, subscriber, i) {
+		*waiting += sluice_wait_count(&subscriber->readable);
 		if (!sluice_bus_is_monitor(subscriber))
 			lag = max(lag, lag_of(bus, subscriber));
+	}
 	return lag;
 }
 
-/* Without discarded reservations. */
-static u64 sent(const struct sluice_bus *bus)
+/*
+ * Under the lock: the messages since creation. A reservation counts until it is discarded, hence
+ * the maximum. (bus-V) A sender increments `discarded` after the full barrier of its reservation,
+ * and this loads `discarded` with acquire before `head`: the difference is not negative.
+ */
+static u64 sent(struct sluice_bus *bus)
 {
-	return sluice_bus_head_sequence(bus) - atomic64_read(&bus->discarded);
-}
+	u64 discarded = atomic64_read_acquire(&bus->discarded);	/* (bus-V) */
 
-/* Under the lock: the calls that sleep. */
-static unsigned int bus_waiting(struct sluice_bus *bus)
-{
-	unsigned int waiting = sluice_wait_count(&bus->readable) + sluice_wait_count(&bus->writable);
-	struct sluice_bus_subscriber *subscriber;
-	unsigned int i;
-
-	if (bus->mode != SLUICE_BUS_MULTICAST)
-		return waiting;
-	sluice_bus_for_each_subscriber(bus, subscriber, i)
-		waiting += sluice_wait_count(&subscriber->readable);
-	return waiting;
+	bus->reported = max(bus->reported, sluice_bus_head_sequence(bus) - discarded);
+	return bus->reported;
 }
 
 static void bus_fill_state(struct sluice_channel *channel, void *state)
 {
 	struct sluice_bus *bus = bus_of(channel);
 	struct sluice_bus_info *info = state;
+	u32 waiting = 0;
 
 	spin_lock(&bus->lock);
 	*info = (struct sluice_bus_info) {
@@ -263,7 +260,7 @@ static void bus_fill_state(struct sluice_channel *channel, void *state)
 		.unsubscribed = atomic64_read(&bus->unsubscribed),
 		.lost = bus->lost,
 		.evicted = bus->evicted,
-		.lag = greatest_lag(bus),
+		.lag = look_at_receivers(bus, &waiting),
 	};
 	spin_unlock(&bus->lock);
 }
@@ -279,8 +276,7 @@ static void bus_fill_info(struct sluice_channel *channel, struct sluice_channel_
 	info->bytes = sluice_bus_bytes(bus);
 	info->messages = sent(bus);
 	info->lost = bus->lost;
-	info->lag = greatest_lag(bus);
-	info->waiting = bus_waiting(bus);
+	info->lag = look_at_receivers(bus, &info->waiting);
 	spin_unlock(&bus->lock);
 }
 

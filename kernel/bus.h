@@ -164,12 +164,13 @@ struct sluice_bus {
 	u64 last_id;			/* (L) */
 	struct list_head departed;	/* openers of closed endpoints, in order (L) */
 	u64 lost;			/* (L) */
+	u64 reported;			/* messages since creation, as last reported (L) */
 	u64 evicted;			/* (L) */
 	unsigned int senders;		/* endpoints open for writing (L) */
 	unsigned int receivers;		/* unicast: endpoints open for reading (L) */
 	atomic_t turn;			/* multicast: the next subscriber without ADDRESSED */
 	atomic64_t unsubscribed;
-	atomic64_t discarded;		/* slots */
+	atomic64_t discarded;		/* slots (bus-V) */
 };
 
 extern const struct sluice_kind sluice_bus_kind;

@@ -131,11 +131,10 @@ static int bus_put_message(struct sluice_bus *bus, const struct message *message
 	discarded = !copy_to_slot(bus, slot, message);
 	slot->discarded = discarded;
 	sluice_bus_commit(bus, slot);
+	if (discarded)
+		atomic64_inc(&bus->discarded);	/* (bus-V) */
 	preempt_enable();
-	if (!discarded)
-		return 0;
-	atomic64_inc(&bus->discarded);
-	return -EFAULT;
+	return discarded ? -EFAULT : 0;
 }
 
 static void wake_receivers(struct sluice_bus *bus, struct sluice_bus_subscriber *target)

@@ -714,6 +714,7 @@ int sluice_channel_list(const struct sluice_scope_access *access,
 	for (i = 0; i < count; i++) {
 		channels[i]->kind->fill_info(channels[i], &infos[i]);
 		sluice_channel_put_deferred(channels[i]);
+		cond_resched();
 	}
 	return count;
 }

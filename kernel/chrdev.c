@@ -68,13 +68,18 @@ static const struct file_operations chrdev_fops = {
 
 static int __init register_numbers(void)
 {
-	if (major && !register_chrdev_region(MKDEV(major, 0), MINORS, "sluice")) {
-		first_number = MKDEV(major, 0);
+	int err;
+
+	first_number = MKDEV(major, 0);
+	if (major && major < CHRDEV_MAJOR_MAX &&
+	    !register_chrdev_region(first_number, MINORS, "sluice"))
 		return 0;
-	}
 	if (major)
-		pr_warn("the major number %u is taken; nodes outside of /dev do not survive a reload\n", major);
-	return alloc_chrdev_region(&first_number, 0, MINORS, "sluice");
+		pr_warn("the major number %u is taken or invalid; nodes outside of /dev do not survive a reload\n", major);
+	err = alloc_chrdev_region(&first_number, 0, MINORS, "sluice");
+	if (!err)
+		major = MAJOR(first_number);
+	return err;
 }
 
 static int create_node(unsigned int minor, const char *name)

@@ -449,6 +449,8 @@ static void feed_detach(struct sluice_endpoint *endpoint)
 	spin_lock(&feed->session_lock);
 	set_session(feed, NULL);
 	spin_unlock(&feed->session_lock);
+	if (!end->session->ended)
+		trace_sluice_feed_end(&feed->channel, 0);
 	/* After publishers that are about to wake this endpoint. */
 	sluice_channel_queue_rcu_work(&end->session->freeing);
 }
@@ -553,24 +555,30 @@ struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t ca
 }
 EXPORT_SYMBOL_GPL(sluice_feed_create);
 
-/* Under session_lock. */
-static void end_session(struct sluice_feed *feed)
+/* Under session_lock. True if the session had not ended before. */
+static bool end_session(struct sluice_feed *feed)
 {
+	bool ends;
+
 	raw_spin_lock_irq(&feed->lock);
-	if (!feed->session->ended)
+	ends = !feed->session->ended;
+	if (ends)
 		sluice_feed_session_end(feed, SLUICE_RING_CLOSED);
 	raw_spin_unlock_irq(&feed->lock);
 	sluice_wait_wake_all(feed->session->wait, 0);
+	return ends;
 }
 
 void sluice_feed_destroy(struct sluice_feed *feed)
 {
+	bool ends;
+
 	spin_lock(&feed->session_lock);
 	feed->destroyed = true;
-	if (feed->session)
-		end_session(feed);
+	ends = feed->session && end_session(feed);
 	spin_unlock(&feed->session_lock);
-	trace_sluice_feed_end(&feed->channel, SLUICE_RING_CLOSED);
+	if (ends)
+		trace_sluice_feed_end(&feed->channel, SLUICE_RING_CLOSED);
 	sluice_channel_unregister(&feed->channel);
 }
 EXPORT_SYMBOL_GPL(sluice_feed_destroy);

@@ -79,7 +79,7 @@ struct sluice_kind {
 	int (*attach)(struct sluice_endpoint *endpoint, const void *params);
 	void (*detach)(struct sluice_endpoint *endpoint);
 
-	/* Fills in readers, writers, capacity and bytes. With a reference, without a lock. */
+	/* Fills in readers, writers, and what follows them. With a reference, without a lock. */
 	void (*fill_info)(struct sluice_channel *channel, struct sluice_channel_info *info);
 
 	/* Sizes of this kind's structures in the ABI; 0: it has none. */

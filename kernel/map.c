@@ -446,7 +446,7 @@ static __poll_t map_poll(struct file *file, poll_table *table)
 	__poll_t events = 0;
 
 	/* The barrier of sluice_wait_poll() is for both. */
-	if (stream)
+	if (stream && file->f_mode & FMODE_WRITE)
 		poll_wait(file, &stream->changed, table);
 	sluice_wait_poll(file, &end->map->changed, table);
 	if (READ_ONCE(end->map->destroyed))

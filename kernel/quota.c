@@ -59,12 +59,6 @@ static struct rb_root users = RB_ROOT;
 
 /* ---- counters ---- */
 
-/* Not capable(): it would audit each caller without the capability. */
-static bool may_exceed(void)
-{
-	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
-}
-
 /* A charge of 0 always fits, even if a limit was lowered below the usage. */
 static bool quota_fits(s64 charged, u64 now, u64 most)
 {
@@ -173,46 +167,41 @@ static void uncharge_all(const struct sluice_quota_charge *charge, s64 channels,
 
 /* ---- users ---- */
 
-static bool goes_before(const struct sluice_quota_key *a, const struct sluice_quota_key *b)
+static int quota_compare(const struct sluice_quota_key *a, const struct sluice_quota_key *b)
 {
 	if (a->ns != b->ns)
-		return a->ns < b->ns;
-	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
+		return a->ns < b->ns ? -1 : 1;
+	if (a->root != b->root)
+		return a->root < b->root ? -1 : 1;
+	if (uid_eq(a->uid, b->uid))
+		return 0;
+	return uid_lt(a->uid, b->uid) ? -1 : 1;
 }
 
-/* Under users_lock: the user of a key, or NULL and where to insert it. */
-static struct sluice_quota_user *quota_find(const struct sluice_quota_key *key,
-					    struct rb_node ***link, struct rb_node **parent)
+static struct sluice_quota_user *user_of(const struct rb_node *node)
 {
-	*link = &users.rb_node;
-	*parent = NULL;
-	while (**link) {
-		struct sluice_quota_user *user = rb_entry(**link, struct sluice_quota_user, node);
+	return rb_entry(node, struct sluice_quota_user, node);
+}
 
-		*parent = **link;
-		if (goes_before(key, &user->key))
-			*link = &(*parent)->rb_left;
-		else if (goes_before(&user->key, key))
-			*link = &(*parent)->rb_right;
-		else
-			return user;
-	}
-	return NULL;
+static int quota_compare_key(const void *key, const struct rb_node *node)
+{
+	return quota_compare(key, &user_of(node)->key);
+}
+
+static int quota_compare_new(struct rb_node *new, const struct rb_node *node)
+{
+	return quota_compare(&user_of(new)->key, &user_of(node)->key);
 }
 
 /* Under users_lock: returns the user equal to @new, with a reference; or inserts @new. */
 static struct sluice_quota_user *quota_find_or_insert(struct sluice_quota_user *new)
 {
-	struct rb_node **link, *parent;
-	struct sluice_quota_user *user = quota_find(&new->key, &link, &parent);
+	struct rb_node *found = rb_find_add(&new->node, &users, quota_compare_new);
 
-	if (user) {
-		refcount_inc(&user->refs);
-		return user;
-	}
-	rb_link_node(&new->node, parent, link);
-	rb_insert_color(&new->node, &users);
-	return new;
+	if (!found)
+		return new;
+	refcount_inc(&user_of(found)->refs);
+	return user_of(found);
 }
 
 static void user_free(struct sluice_quota_user *user)
@@ -315,6 +304,12 @@ static struct sluice_scope *end_of(struct sluice_scope *scope, const struct cgro
 	while (scope && scope->cgroup != root)
 		scope = scope->parent;
 	return scope ? scope->parent : NULL;
+}
+
+/* Not capable(): it would audit each caller without the capability. */
+static bool may_exceed(void)
+{
+	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
 
 static void charge_free(struct sluice_quota_charge *charge)
@@ -420,16 +415,16 @@ static void fill_user_usage(struct sluice_usage *usage)
 {
 	const struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
 	struct sluice_quota_key key = { .uid = current_fsuid(), .root = cgroup_id(root) };
-	struct rb_node **link, *parent;
-	const struct sluice_quota_user *user;
+	bool unlimited = may_exceed();
+	struct rb_node *node;
 
 	spin_lock(&users_lock);
-	user = quota_find(&key, &link, &parent);
-	usage->user_channels = user ? atomic64_read(&user->usage.channels) : 0;
-	usage->user_bytes = user ? atomic64_read(&user->usage.bytes) : 0;
+	node = rb_find(&key, &users, quota_compare_key);
+	usage->user_channels = node ? atomic64_read(&user_of(node)->usage.channels) : 0;
+	usage->user_bytes = node ? atomic64_read(&user_of(node)->usage.bytes) : 0;
 	spin_unlock(&users_lock);
-	usage->user_channels_max = may_exceed() ? U64_MAX : READ_ONCE(user_max_channels);
-	usage->user_bytes_max = may_exceed() ? U64_MAX : READ_ONCE(user_max_bytes);
+	usage->user_channels_max = unlimited ? U64_MAX : READ_ONCE(user_max_channels);
+	usage->user_bytes_max = unlimited ? U64_MAX : READ_ONCE(user_max_bytes);
 }
 
 void sluice_quota_fill_usage(const struct sluice_scope *scope, struct sluice_usage *usage)

@@ -64,7 +64,7 @@
 struct sluice_wait_queue {
 	wait_queue_head_t head;
 	unsigned int sleepers;	/* exclusive waiters; written under head.lock */
-	unsigned int shared_sleepers;	/* other waiters, without pollers; likewise */
+	unsigned int shared_sleepers;	/* other waiters, without pollers and added entries */
 	bool woken;	/* a wake-up is in progress; written under head.lock */
 	bool shared;	/* has had pollers, or waiters that are not exclusive */
 };

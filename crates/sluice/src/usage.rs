@@ -9,7 +9,7 @@ use crate::sys::Control;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Of the scope and all cgroups below it.
+    /// Of the scope and the cgroups below it, without what was created in a cgroup namespace whose root is below it.
     pub scope: Account,
     /// Of the caller's user, in the caller's cgroup namespace.
     pub user: Account,

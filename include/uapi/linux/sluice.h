@@ -219,7 +219,7 @@ struct sluice_features {
 #define SLUICE_CTL_DESTROY _IOW(SLUICE_IOCTL_TYPE, 0x15, struct sluice_unlink)
 
 /*
- * What the limits count: of a scope with all below it, and of the caller in its cgroup namespace.
+ * What the limits count: in a scope, and of the caller in its cgroup namespace.
  * In: size, flags (0), scope_fd. Out: all fields. EACCES: outside the scope.
  */
 struct sluice_usage {

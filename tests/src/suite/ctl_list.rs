@@ -13,7 +13,8 @@ use crate::support::check::expect;
 use crate::support::child::spawn;
 use crate::support::credentials::{NOBODY, become_user, become_user_namespace_root};
 use crate::support::ctl::{
-    BOTH, CREATE, ChannelInfo, Ctl, KIND_PIPE, LIST, LIST_MAX, List, OWN, Open, PERSISTENT, READ,
+    BOTH, CHANNEL_INFO_SIZE_VER0, CREATE, ChannelInfo, Ctl, KIND_PIPE, LIST, LIST_MAX, List, OWN,
+    Open, PERSISTENT, READ,
 };
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
@@ -274,7 +275,7 @@ fn only_the_returned_entries_are_written(_: &Context) -> Result<()> {
 fn an_invalid_entry_size_is_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let _end = ctl.create("channel")?;
-    let size = size_of::<ChannelInfo>() as u32;
+    let size = CHANNEL_INFO_SIZE_VER0;
     for entry_size in [
         0,
         1,

@@ -13,7 +13,7 @@ use sluice_abi::{CTL_USAGE, SCOPE_ROOT, USAGE_SIZE_VER0, Usage};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{self, Buses, broadcast, multicast};
-use crate::support::channel::{CAPACITY, read_some, write_all};
+use crate::support::channel::{CAPACITY, read_some, set_blocking, write_all};
 use crate::support::check::expect;
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::{NOBODY, become_user, enter_cgroup_namespace};
@@ -73,7 +73,7 @@ fn a_ring_has_passed_what_its_producer_has_published(_: &Context) -> Result<()> 
     expect("at first", passed(), Ok(0))?;
     producer.publish(b"record");
     let published = passed().context("info")?;
-    ensure!(published >= 8 + 6, "{published} bytes");
+    expect("after a record", published, 6)?;
     consumer.drain();
     expect("after it is received", passed(), Ok(published))
 }
@@ -116,6 +116,7 @@ fn calls_that_sleep_are_counted(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let sender = buses.create(multicast())?;
     let subscriber = buses.subscribe(bus::Params::default())?;
+    set_blocking(&subscriber)?;
     let rings = Rings::new()?;
     let (producer, consumer) = rings.sides("ring")?;
     let waiting = || -> Result<_> {
@@ -137,7 +138,8 @@ fn calls_that_sleep_are_counted(_: &Context) -> Result<()> {
     })?;
     eventually("a call sleeps on each", || {
         Ok((waiting()? == [1, 1, 1]).then_some(()))
-    })?;
+    })
+    .with_context(|| format!("{:?}", waiting()))?;
     write_all(&pipe, b"x")?;
     bus::send(&sender, b"x").context("sending")?;
     producer.notify().context("waking")?;
