@@ -12,6 +12,8 @@ mod defaults;
 mod doctor;
 mod exit;
 mod feed;
+#[allow(dead_code, reason = "the commands that use it follow")]
+mod holders;
 mod ls;
 #[cfg(test)]
 mod manual;
