@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::output;
 
-/// A process and what it holds. Several open files of one channel count as one.
+/// A process and what it holds. Several files of one channel that are open for the same count as one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     pub pid: u32,
@@ -21,6 +21,8 @@ pub struct Holder {
     pub name: Option<Vec<u8>>,
     /// The inode of the directory of the channel's scope; none where `name` is none.
     pub cgroup_id: Option<u64>,
+    /// What it is open for: "r", "w", "rw", or "" if that is unknown.
+    pub access: String,
     /// Whether the process has closed all files of this kind, and holds a mapping only.
     pub is_mapping: bool,
 }
@@ -61,6 +63,7 @@ fn of_process(process: &Path, pid: u32, found: &mut BTreeSet<Holder>) {
         kind: file.kind,
         name: file.name,
         cgroup_id: file.cgroup_id,
+        access: file.access,
         is_mapping,
     };
     found.extend(files.into_iter().map(|file| holder(file, false)));
@@ -72,6 +75,7 @@ struct File {
     kind: String,
     name: Option<Vec<u8>>,
     cgroup_id: Option<u64>,
+    access: String,
 }
 
 impl File {
@@ -80,6 +84,7 @@ impl File {
             kind,
             name: None,
             cgroup_id: None,
+            access: String::new(),
         }
     }
 
@@ -93,6 +98,7 @@ impl File {
             kind: value("sluice-kind")?.to_owned(),
             name: Some(unescape(value("sluice-name")?)),
             cgroup_id: value("sluice-cgroup")?.parse().ok(),
+            access: value("sluice-access").unwrap_or_default().to_owned(),
         })
     }
 }
@@ -194,7 +200,7 @@ mod tests {
 
     fn fdinfo(kind: &str, name: &str) -> String {
         format!(
-            "pos:\t0\nflags:\t02\nsluice-kind:\t{kind}\nsluice-name:\t{name}\nsluice-cgroup:\t77\nsluice-uid:\t0\n"
+            "pos:\t0\nflags:\t02\nsluice-kind:\t{kind}\nsluice-name:\t{name}\nsluice-access:\trw\nsluice-cgroup:\t77\nsluice-uid:\t0\n"
         )
     }
 
@@ -240,7 +246,9 @@ mod tests {
                 (10, "pipe", Some(b""), Some(77), false),
             ]
         );
-        assert_eq!(in_directory(&proc.0).unwrap()[0].command, r"rea\x1bder");
+        let first = &in_directory(&proc.0).unwrap()[0];
+        assert_eq!(first.command, r"rea\x1bder");
+        assert_eq!(first.access, "rw");
     }
 
     #[test]
