@@ -6,18 +6,19 @@ mod bench;
 mod bus;
 mod cgroup;
 mod channel_row;
+mod channels;
 mod completion;
 mod copy;
 mod defaults;
 mod doctor;
 mod exit;
 mod feed;
-#[allow(dead_code, reason = "the commands that use it follow")]
 mod holders;
 mod ls;
 #[cfg(test)]
 mod manual;
 mod map;
+mod metrics;
 mod output;
 mod pipe;
 mod progress;
@@ -28,6 +29,7 @@ mod store;
 mod stream;
 mod table;
 mod text;
+mod top;
 mod wait_notice;
 
 use std::io;
@@ -67,6 +69,10 @@ enum Noun {
     /// List the channels of a scope
     #[command(alias = "list")]
     Ls(ls::Arguments),
+    /// Show the channels with their rates, backlogs, losses and processes, again and again
+    Top(top::Arguments),
+    /// Print the state of the channels as metrics for Prometheus, or serve them over HTTP
+    Metrics(metrics::Arguments),
     /// Measure Sluice and other IPC mechanisms, or compare two measurements
     Bench(bench::Arguments),
     /// Check whether this system can run Sluice
@@ -138,6 +144,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Noun::Feed(verb) => feed::run(verb)?,
         Noun::Store(verb) => store::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
+        Noun::Top(arguments) => top::run(arguments)?,
+        Noun::Metrics(arguments) => metrics::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
         Noun::Doctor(arguments) => return doctor::run(arguments),
         Noun::Completion(arguments) => completion::run(arguments)?,
@@ -277,6 +285,11 @@ mod tests {
             "sluice ls --all --json",
             "sluice pipe ls --numeric",
             "sluice pipe info frames -n",
+            "sluice top --interval 500ms --scope /sys/fs/cgroup/a --kind bus --kind map --sort lost-rate --reverse",
+            "sluice top --once --json --filter prices",
+            "sluice metrics --scope /sys/fs/cgroup/a --kind bus",
+            "sluice metrics --listen 127.0.0.1:9750",
+            "sluice metrics --listen ./metrics.sock",
             "sluice bench --quick --suite rtt",
             "sluice bench compare a.json b.json",
             "sluice bench --help",
@@ -404,6 +417,11 @@ mod tests {
             "sluice feed run --interval 1us",
             "sluice feed ls --scope /sys/fs/cgroup",
             "sluice feed recv frames --count 0",
+            "sluice metrics --listen 9750",
+            "sluice top --interval 2",
+            "sluice top --interval 10ms",
+            "sluice top --sort size",
+            "sluice top --kind fifo",
         ] {
             assert!(!parses(line), "{line}");
         }

@@ -17,8 +17,17 @@ use clap::{Arg, ArgAction, ArgGroup, Command};
 
 const BEGIN: &str = ".\\\" generated: ";
 const END: &str = ".\\\" end of generated text";
-const PAGES: [&str; 4] = ["sluice.1", "sluice-bus.1", "sluice-feed.1", "sluice-map.1"];
+const PAGES: [&str; 6] = [
+    "sluice.1",
+    "sluice-bus.1",
+    "sluice-feed.1",
+    "sluice-map.1",
+    "sluice-metrics.1",
+    "sluice-top.1",
+];
 const WIDTH: usize = 95;
+/// An option with more possible values has the name of its value instead, and the page a list of the values.
+const VALUES_MAX: usize = 8;
 
 /// A subcommand without subcommands, such as `map get`.
 struct Leaf<'a> {
@@ -141,7 +150,9 @@ fn value(argument: &Arg) -> String {
     let names: Vec<_> = values.iter().map(PossibleValue::get_name).collect();
     match argument.get_value_names() {
         _ if !argument.get_action().takes_values() => String::new(),
-        _ if !names.is_empty() && argument.get_value_delimiter().is_none() => {
+        _ if (1..=VALUES_MAX).contains(&names.len())
+            && argument.get_value_delimiter().is_none() =>
+        {
             format!(" Cm {}", names.join(" | "))
         }
         Some([name, ..]) => format!(" Ar {}", name.to_lowercase()),

@@ -17,7 +17,7 @@ pub fn termination() -> SigSet {
 }
 
 /// Whether the signal is ignored, as under nohup(1). An ignored signal that is blocked becomes pending, and would end the wait.
-fn is_ignored(signal: Signal) -> bool {
+pub fn is_ignored(signal: Signal) -> bool {
     // SAFETY: zeros are a valid value of this C structure.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: no action is set, and the current one is written to a valid structure.

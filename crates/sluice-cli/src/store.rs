@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, Subcommand, ValueHint};
@@ -17,6 +18,9 @@ use sluiced_protocol::{
 use crate::args;
 use crate::output;
 use crate::table::{Column, Columns, Row, Value, table};
+
+/// How long [`status_soon`] waits.
+const SOON: Duration = Duration::from_secs(2);
 
 /// Where the hierarchy is usually mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -306,6 +310,14 @@ pub fn state(name: &Name, directory: Option<&Path>) -> Result<Option<MapState>> 
     };
     let mut maps = status.maps.into_iter();
     Ok(maps.find(|one| one.map == map).map(|one| one.state))
+}
+
+/// None if the daemon does not answer soon, or not to this user.
+pub fn status_soon() -> Option<Status> {
+    match sluiced_protocol::call_within(SOON, Path::new(SOCKET), &Request::Status) {
+        Ok(Response::Status(status)) => Some(status),
+        _ => None,
+    }
 }
 
 fn own_cgroup() -> Result<Bytes> {

@@ -111,14 +111,14 @@ fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Vec<String> {
 
 /// Maps user and group IDs to names, or to numbers where no name is known. Caches the names, since each lookup reads a file or asks
 /// a directory server.
-struct OwnerNames {
+pub struct OwnerNames {
     numeric: bool,
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
 }
 
 impl OwnerNames {
-    fn new(numeric: bool) -> Self {
+    pub fn new(numeric: bool) -> Self {
         Self {
             numeric,
             users: HashMap::new(),
@@ -126,7 +126,7 @@ impl OwnerNames {
         }
     }
 
-    fn user(&mut self, uid: u32) -> String {
+    pub fn user(&mut self, uid: u32) -> String {
         let lookup = || Some(User::from_uid(Uid::from_raw(uid)).ok()??.name);
         self.cached(uid, |names| &mut names.users, lookup)
     }

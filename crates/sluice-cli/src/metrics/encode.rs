@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The metrics of one moment. sluice-metrics(1) describes them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::{Context as _, Result};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use sluice::{ChannelInfo, Usage};
+use sluiced_protocol::Status;
+
+use crate::channels::{self, Counts, Found, SelectionArgs, lag};
+use crate::store;
+
+/// Empty if the module does not answer.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// The version of the module.
+    module: Option<String>,
+    channels: Vec<Found>,
+    /// Of the scopes with channels.
+    scopes: BTreeMap<String, Usage>,
+    /// None if sluiced does not answer, or not to this user.
+    store: Option<Status>,
+}
+
+impl Snapshot {
+    pub fn take(selection: &SelectionArgs) -> Result<Self> {
+        let module = Some(channels::module_version()?);
+        let channels = selection.list()?;
+        let mut scopes = BTreeMap::new();
+        for Found { place, .. } in &channels {
+            if !scopes.contains_key(&place.path) {
+                // It may be removed meanwhile.
+                let usage = sluice::usage(&place.scope).ok();
+                scopes.extend(usage.map(|usage| (place.path.clone(), usage)));
+            }
+        }
+        Ok(Self {
+            module,
+            channels,
+            scopes,
+            store: store::status_soon(),
+        })
+    }
+
+    pub fn encode(self) -> Result<String> {
+        let (mut registry, mut encoded) = (Registry::default(), String::new());
+        registry.register_collector(Box::new(self));
+        text::encode(&mut encoded, &registry).context("cannot encode the metrics")?;
+        Ok(encoded)
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// What is none is not exported.
+fn family(
+    encoder: &mut DescriptorEncoder,
+    kind: MetricType,
+    (name, help): (&str, &str),
+    values: impl Iterator<Item = (Labels, Option<u64>)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in values {
+        let Some(value) = value else { continue };
+        let mut metric = family.encode_family(&labels)?;
+        match kind {
+            MetricType::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+            _ => metric.encode_gauge(&value)?,
+        }
+    }
+    Ok(())
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder,
+    what: (&str, &str),
+    values: impl Iterator<Item = (Labels, Option<u64>)>,
+) -> fmt::Result {
+    family(encoder, MetricType::Gauge, what, values)
+}
+
+type Read<T> = fn(&T) -> Option<u64>;
+
+const COUNTERS: [(&str, &str, Read<ChannelInfo>); 3] = [
+    (
+        "sluice_channel_messages",
+        "Messages of a bus, packets of a feed, changes of a map",
+        |info| Counts::of(info).messages,
+    ),
+    (
+        "sluice_channel_bytes",
+        "Bytes through a pipe or a ring",
+        |info| Counts::of(info).bytes,
+    ),
+    (
+        "sluice_channel_lost",
+        "Messages, packets or changes that receivers lost",
+        |info| Counts::of(info).lost,
+    ),
+];
+
+const GAUGES: [(&str, &str, Read<ChannelInfo>); 6] = [
+    (
+        "sluice_channel_backlog_bytes",
+        "Bytes in the channel",
+        |info| Some(info.bytes),
+    ),
+    ("sluice_channel_capacity_bytes", "Capacity", |info| {
+        Some(info.capacity)
+    }),
+    ("sluice_channel_readers", "Endpoints that receive", |info| {
+        Some(info.readers.into())
+    }),
+    ("sluice_channel_writers", "Endpoints that send", |info| {
+        Some(info.writers.into())
+    }),
+    (
+        "sluice_channel_lag",
+        "Messages that the slowest subscriber has not received, or changes that are not stored",
+        lag,
+    ),
+    ("sluice_channel_waiting", "Calls that sleep", |info| {
+        Some(info.waiting.into())
+    }),
+];
+
+const OF_SCOPE: [(&str, &str, Read<Usage>); 4] = [
+    (
+        "sluice_scope_channels",
+        "Channels of the scope and of those below it",
+        |usage| Some(usage.scope.channels),
+    ),
+    (
+        "sluice_scope_channels_limit",
+        "Limit of channels of the scope",
+        |usage| usage.scope.channels_max,
+    ),
+    (
+        "sluice_scope_capacity_bytes",
+        "Capacity of the channels of the scope and of those below it",
+        |usage| Some(usage.scope.bytes),
+    ),
+    (
+        "sluice_scope_capacity_limit_bytes",
+        "Limit of the capacity of the scope",
+        |usage| usage.scope.bytes_max,
+    ),
+];
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let encoder = &mut encoder;
+        let up = (Vec::new(), Some(self.module.is_some().into()));
+        let what = ("sluice_up", "Whether the module answers");
+        gauge(encoder, what, [up].into_iter())?;
+        let version = self.module.iter();
+        let info = version.map(|version| (vec![("version", version.clone())], Some(1)));
+        let what = ("sluice_module_info", "Version of the module");
+        gauge(encoder, what, info)?;
+
+        let channels = |read: Read<ChannelInfo>| {
+            let channels = self.channels.iter();
+            channels.map(move |found| (channel_labels(found), read(&found.info)))
+        };
+        for (name, help, read) in COUNTERS {
+            family(encoder, MetricType::Counter, (name, help), channels(read))?;
+        }
+        for (name, help, read) in GAUGES {
+            gauge(encoder, (name, help), channels(read))?;
+        }
+        for (name, help, read) in OF_SCOPE {
+            let scopes = self.scopes.iter();
+            let values = scopes.map(|(scope, usage)| (vec![("scope", scope.clone())], read(usage)));
+            gauge(encoder, (name, help), values)?;
+        }
+        self.store
+            .iter()
+            .try_for_each(|status| encode_store(encoder, status))
+    }
+}
+
+fn encode_store(encoder: &mut DescriptorEncoder, status: &Status) -> fmt::Result {
+    let failed = (Vec::new(), Some(status.error.is_some().into()));
+    let what = (
+        "sluice_store_failed",
+        "Whether the store of sluiced has failed",
+    );
+    gauge(encoder, what, [failed].into_iter())?;
+    let mut states = BTreeMap::new();
+    for map in &status.maps {
+        *states.entry(map.state.as_str()).or_insert(0) += 1;
+    }
+    let values = states
+        .into_iter()
+        .map(|(state, count)| (vec![("state", state.to_owned())], Some(count)));
+    gauge(
+        encoder,
+        ("sluice_store_maps", "Stored maps by their state"),
+        values,
+    )
+}
+
+fn channel_labels(found: &Found) -> Labels {
+    let Found { place, info } = found;
+    vec![
+        ("kind", info.kind.to_string()),
+        ("name", info.name.to_string()),
+        ("scope", place.path.clone()),
+        ("uid", info.uid.to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sluice::Scope;
+    use sluice_abi as abi;
+    use sluiced_protocol::{MapName, MapState, MapStatus, SyncMode};
+
+    use super::*;
+    use crate::channels::Place;
+
+    fn found(kind: u32, name: &str, set: impl FnOnce(&mut abi::ChannelInfo)) -> Found {
+        let mut info = abi::ChannelInfo::EMPTY;
+        (info.kind, info.name) = (kind, abi::padded(name.as_bytes()));
+        set(&mut info);
+        let place = Place {
+            path: "/sys/fs/cgroup/a".to_owned(),
+            cgroup_id: Some(7),
+            scope: Scope::root(),
+        };
+        Found {
+            place: Arc::new(place),
+            info: info.into(),
+        }
+    }
+
+    fn example() -> Snapshot {
+        let map = MapStatus {
+            map: MapName {
+                path: "/a".into(),
+                name: "x".into(),
+            },
+            uid: 0,
+            gid: 0,
+            state: MapState::Attached,
+            reason: None,
+            entries: 0,
+            bytes: 0,
+            stored: 0,
+            sync: SyncMode::Always,
+            interval_ms: None,
+        };
+        let bus = |info: &mut abi::ChannelInfo| {
+            (info.messages, info.lag, info.uid) = (u64::MAX, 3, 1000);
+        };
+        Snapshot {
+            module: Some("0.1.0".to_owned()),
+            channels: vec![
+                found(abi::KIND_BUS, "a \"quoted\" \\ name\n", bus),
+                found(abi::KIND_PIPE, "p", |info| info.total_bytes = 4096),
+            ],
+            scopes: BTreeMap::new(),
+            store: Some(Status {
+                error: None,
+                maps: vec![map.clone(), map],
+            }),
+        }
+    }
+
+    #[test]
+    fn channels_have_labels_and_only_what_their_kind_counts() {
+        let text = example().encode().unwrap();
+        // The escape of the name has its backslashes escaped again.
+        let bus =
+            r#"{kind="bus",name="a \"quoted\" \\\\ name\\n",scope="/sys/fs/cgroup/a",uid="1000"}"#;
+        let pipe = r#"{kind="pipe",name="p",scope="/sys/fs/cgroup/a",uid="0"}"#;
+        for line in [
+            "# TYPE sluice_channel_messages counter".to_owned(),
+            format!("sluice_channel_messages_total{bus} {}", u64::MAX),
+            format!("sluice_channel_lag{bus} 3"),
+            format!("sluice_channel_bytes_total{pipe} 4096"),
+            r#"sluice_module_info{version="0.1.0"} 1"#.to_owned(),
+            "sluice_up 1".to_owned(),
+            "sluice_store_failed 0".to_owned(),
+            r#"sluice_store_maps{state="attached"} 2"#.to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+        }
+        assert!(!text.contains(&format!("sluice_channel_messages_total{pipe}")));
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_missing_module_is_a_metric() {
+        let text = Snapshot::default().encode().unwrap();
+        assert!(text.contains("\nsluice_up 0\n"), "{text}");
+    }
+}

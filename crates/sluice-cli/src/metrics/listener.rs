@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The address at which the metrics are served.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result};
+
+use crate::output;
+use crate::signals::FinalReport;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Tcp(String),
+    Path(PathBuf),
+}
+
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        match port {
+            _ if text.contains('/') => Ok(Self::Path(text.into())),
+            Some(Ok(_)) => Ok(Self::Tcp(text.to_owned())),
+            _ => Err("give HOST:PORT, such as 127.0.0.1:9750, or a path with a slash"),
+        }
+    }
+}
+
+impl Address {
+    /// Must be called before other threads start.
+    pub fn bind(&self) -> Result<Listener> {
+        match self {
+            Self::Tcp(address) => {
+                let listener = TcpListener::bind(address).with_context(|| {
+                    format!(
+                        "cannot listen at {address}; give a free port and an address of this host"
+                    )
+                })?;
+                let address = listener.local_addr().context("the socket has no address")?;
+                output::note(&format!("sluice: metrics at http://{address}/metrics"));
+                Ok(Listener::Tcp(listener))
+            }
+            Self::Path(path) => {
+                let listener = bind_path(path).with_context(|| {
+                    format!(
+                        "cannot listen at {}; give a path that can be created",
+                        path.display()
+                    )
+                })?;
+                let removed = path.clone();
+                // A signal is the only end.
+                FinalReport::new(move || Ok(fs::remove_file(&removed)?))?;
+                Ok(Listener::Unix(listener))
+            }
+        }
+    }
+}
+
+/// A socket to which nobody listens any more is replaced.
+fn bind_path(path: &Path) -> io::Result<UnixListener> {
+    UnixListener::bind(path).or_else(|error| {
+        if error.kind() != ErrorKind::AddrInUse || !is_abandoned_socket(path) {
+            return Err(error);
+        }
+        fs::remove_file(path)?;
+        UnixListener::bind(path)
+    })
+}
+
+fn is_abandoned_socket(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    // Other files refuse a connection, too.
+    is_socket
+        && UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+impl Listener {
+    /// The type for a TCP connection, too: what is used of it is the same.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        match self {
+            Self::Tcp(listener) => Ok(OwnedFd::from(listener.accept()?.0).into()),
+            Self::Unix(listener) => Ok(listener.accept()?.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_port_or_a_path() {
+        let tcp = |text: &str| Ok(Address::Tcp(text.to_owned()));
+        assert_eq!("127.0.0.1:9750".parse(), tcp("127.0.0.1:9750"));
+        assert_eq!("[::1]:9750".parse(), tcp("[::1]:9750"));
+        assert_eq!("./m:1".parse(), Ok(Address::Path("./m:1".into())));
+        for bad in ["9750", "localhost", "localhost:http", ""] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_socket_without_a_listener_is_replaced() {
+        let path = std::env::temp_dir().join(format!("sluice-metrics-{}", process::id()));
+        let first = bind_path(&path).unwrap();
+        assert!(bind_path(&path).is_err());
+        drop(first);
+        drop(bind_path(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(bind_path(&path).is_err());
+        fs::remove_file(&path).unwrap();
+    }
+}
