@@ -23,6 +23,7 @@ mod bus_wait;
 mod cgroup_isolation;
 mod cli;
 mod cli_output;
+mod cli_top;
 mod ctl_blocking_open;
 mod ctl_containers;
 mod ctl_destroy;
@@ -200,6 +201,7 @@ pub const TOPICS: &[Topic] = &[
     library::TOPIC,
     cli::TOPIC,
     cli_output::TOPIC,
+    cli_top::TOPIC,
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_requests_library::TOPIC,
