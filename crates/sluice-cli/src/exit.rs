@@ -13,6 +13,7 @@ use sluiced_protocol::FailureKind;
 use crate::map::{NoSuchKey, StoredOnly};
 use crate::ring::{PathInUse, WaitTimeout};
 use crate::store::{DaemonError, failure_kind};
+use crate::unload::UnloadError;
 
 const FAILURE: u8 = 1;
 const NOT_FOUND: u8 = 3;
@@ -41,8 +42,20 @@ fn of_command(error: &anyhow::Error) -> Option<u8> {
         _ => match error.downcast_ref::<StoredOnly>() {
             Some(stored) if stored.would_hide() => Some(ALREADY_EXISTS),
             Some(_) => Some(NOT_FOUND),
-            None => error.downcast_ref().map(of_daemon_error),
+            None => {
+                let daemon = error.downcast_ref().map(of_daemon_error);
+                daemon.or_else(|| error.downcast_ref().map(of_unload))
+            }
         },
+    }
+}
+
+fn of_unload(error: &UnloadError) -> u8 {
+    match error {
+        UnloadError::NotLoaded => NOT_SET_UP,
+        UnloadError::NotPermitted => PERMISSION_DENIED,
+        UnloadError::InUse { .. } => ALREADY_EXISTS,
+        UnloadError::TimedOut { .. } => TIMED_OUT,
     }
 }
 
@@ -176,6 +189,10 @@ mod tests {
         assert_eq!(status(&error.into()), ExitCode::from(FAILURE));
         let error = anyhow::Error::new(SyncError::NotDurable);
         assert_eq!(status(&error), ExitCode::from(FAILURE));
+        let error = anyhow::Error::new(UnloadError::InUse {
+            advice: "wait".to_owned(),
+        });
+        assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

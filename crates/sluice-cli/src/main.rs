@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod bus;
+mod cdi;
 mod cgroup;
 mod channel_row;
 mod channels;
@@ -30,6 +31,7 @@ mod stream;
 mod table;
 mod text;
 mod top;
+mod unload;
 mod wait_notice;
 
 use std::io;
@@ -77,6 +79,11 @@ enum Noun {
     Bench(bench::Arguments),
     /// Check whether this system can run Sluice
     Doctor(doctor::Arguments),
+    /// Unload the kernel module, or show what uses it; needs root
+    Unload(unload::Arguments),
+    /// Describe the device nodes to container runtimes
+    #[command(subcommand)]
+    Cdi(cdi::Verb),
     /// Print the completion script for a shell
     Completion(completion::Arguments),
 }
@@ -148,6 +155,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Noun::Metrics(arguments) => metrics::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
         Noun::Doctor(arguments) => return doctor::run(arguments),
+        Noun::Unload(arguments) => unload::run(arguments)?,
+        Noun::Cdi(verb) => cdi::run(verb)?,
         Noun::Completion(arguments) => completion::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -294,6 +303,11 @@ mod tests {
             "sluice bench compare a.json b.json",
             "sluice bench --help",
             "sluice doctor",
+            "sluice unload",
+            "sluice unload --wait --detach --remove-channels --json",
+            "sluice unload --wait=30s",
+            "sluice cdi generate",
+            "sluice cdi generate --output /etc/cdi/sluice.json",
             "sluice completion bash",
         ] {
             assert!(parses(line), "{line}");
@@ -422,6 +436,9 @@ mod tests {
             "sluice top --interval 10ms",
             "sluice top --sort size",
             "sluice top --kind fifo",
+            "sluice unload --wait 30s",
+            "sluice unload sluice",
+            "sluice cdi",
         ] {
             assert!(!parses(line), "{line}");
         }

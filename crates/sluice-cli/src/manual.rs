@@ -155,6 +155,10 @@ fn value(argument: &Arg) -> String {
         {
             format!(" Cm {}", names.join(" | "))
         }
+        // The value may be left out.
+        Some([name, ..]) if argument.is_require_equals_set() => {
+            format!(" Ns Oo = Ns Ar {} Oc", name.to_lowercase())
+        }
         Some([name, ..]) => format!(" Ar {}", name.to_lowercase()),
         _ => format!(" Ar {}", argument.get_id().as_str().to_lowercase()),
     }

@@ -45,6 +45,14 @@ struct DaemonArgs {
     socket: PathBuf,
 }
 
+impl Default for DaemonArgs {
+    fn default() -> Self {
+        Self {
+            socket: SOCKET.into(),
+        }
+    }
+}
+
 /// Also of a cgroup that has been removed, whose maps are still stored.
 #[derive(Args)]
 struct ScopeArgs {
@@ -225,6 +233,11 @@ fn change(daemon: &DaemonArgs, request: &Request) -> Result<()> {
     }
 }
 
+/// Detaches all durable maps.
+pub fn detach_all() -> Result<()> {
+    change(&DaemonArgs::default(), &Request::Detach(Selection::All))
+}
+
 fn error_of(outcome: &Outcome) -> Option<String> {
     let error = outcome.error.as_ref()?;
     Some(format!("{}: {error}", outcome.map))
@@ -301,10 +314,7 @@ pub fn state(name: &Name, directory: Option<&Path>) -> Result<Option<MapState>> 
         scope: directory.map(Path::to_owned),
     };
     let map = scope.map(name)?;
-    let daemon = DaemonArgs {
-        socket: SOCKET.into(),
-    };
-    let status = match daemon.call(&Request::Status)? {
+    let status = match DaemonArgs::default().call(&Request::Status)? {
         Response::Status(status) => status,
         _ => return unexpected(),
     };

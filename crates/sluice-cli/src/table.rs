@@ -48,6 +48,8 @@ pub enum Value {
     Limit(Option<u64>),
     /// A text, or none.
     Note(Option<String>),
+    /// A value that does not apply to each row.
+    Optional(Option<Box<Value>>),
 }
 
 /// The values of one row, in the order of the columns.
@@ -96,7 +98,11 @@ pub fn table<'a, T: Columns>(rows: impl IntoIterator<Item = &'a Row<T>>, numeric
 }
 
 fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Vec<String> {
-    let cell = |value: &Value| match value {
+    row.values.iter().map(|value| cell(value, owners)).collect()
+}
+
+fn cell(value: &Value, owners: &mut OwnerNames) -> String {
+    match value {
         Value::Text(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         Value::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
@@ -105,8 +111,9 @@ fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Vec<String> {
         Value::Node(node) => node.map_or("any".to_owned(), |node| node.to_string()),
         Value::Note(note) => note.as_deref().unwrap_or("none").to_owned(),
         Value::Limit(limit) => limit.map_or("none".to_owned(), |limit| limit.to_string()),
-    };
-    row.values.iter().map(cell).collect()
+        Value::Optional(Some(value)) => cell(value, owners),
+        Value::Optional(None) => "-".to_owned(),
+    }
 }
 
 /// Maps user and group IDs to names, or to numbers where no name is known. Caches the names, since each lookup reads a file or asks

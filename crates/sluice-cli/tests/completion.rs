@@ -47,6 +47,8 @@ fn bash_completes_commands_options_values_and_files() {
         "ls",
         "bench",
         "doctor",
+        "unload",
+        "cdi",
         "completion",
     ];
     assert_eq!(complete_in_bash("sluice "), nouns);

@@ -258,7 +258,9 @@ fn missing_nodes_are_status_6_and_reported_by_doctor(context: &Context) -> Resul
     expect(
         "failed checks",
         checks,
-        vec![json!("pipe node"), json!("ctl node"), json!("features")],
+        ["pipe node", "ctl node", "features", "usage"]
+            .map(Value::from)
+            .to_vec(),
     )?;
     ensure!(bad.iter().all(|one| one["fix"].is_string()), "{bad:?}");
     Ok(())
@@ -271,7 +273,7 @@ fn a_usage_error_is_status_2(context: &Context) -> Result<()> {
 
 fn doctor_finds_no_problem(context: &Context) -> Result<()> {
     let report = sluice(context, "doctor")?.stdout()?;
-    expect("number of checks", report.lines().count(), 10)?;
+    expect("number of checks", report.lines().count(), 11)?;
     ensure!(
         report.lines().all(|line| line.starts_with("ok ")),
         "it reports problems: {report}"

@@ -22,8 +22,10 @@ mod bus_uring;
 mod bus_wait;
 mod cgroup_isolation;
 mod cli;
+mod cli_doctor;
 mod cli_output;
 mod cli_top;
+mod cli_unload;
 mod ctl_blocking_open;
 mod ctl_containers;
 mod ctl_destroy;
@@ -202,6 +204,8 @@ pub const TOPICS: &[Topic] = &[
     cli::TOPIC,
     cli_output::TOPIC,
     cli_top::TOPIC,
+    cli_doctor::TOPIC,
+    cli_unload::TOPIC,
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_requests_library::TOPIC,

@@ -40,13 +40,32 @@ impl Runtime {
 
     /// Prepares a container that runs this sh script; returns the command that starts it.
     pub fn prepare(&self, name: &str, preserved: usize, script: &str) -> Result<String> {
+        let configuration = configuration(&self.cgroup.join(name), script);
+        self.prepare_with(name, preserved, &configuration)
+    }
+
+    /// As `prepare`, of a container that sees the nodes in this directory, whose device policy permits none of them.
+    pub fn prepare_without_devices(&self, name: &str, nodes: &str, script: &str) -> Result<String> {
+        let mut configuration = configuration(&self.cgroup.join(name), script);
+        let mount =
+            json!({ "destination": nodes, "type": "bind", "source": nodes, "options": ["rbind"] });
+        configuration["mounts"]
+            .as_array_mut()
+            .context("no mounts")?
+            .push(mount);
+        configuration["linux"]["resources"] =
+            json!({ "devices": [{ "allow": false, "access": "rwm" }] });
+        self.prepare_with(name, 0, &configuration)
+    }
+
+    fn prepare_with(&self, name: &str, preserved: usize, configuration: &Value) -> Result<String> {
         let bundle = self.folder.join(name);
         let root = bundle.join("rootfs");
         fs::create_dir_all(&root).context("creating a bundle")?;
         let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
         mount(Some("/"), &root, None::<&str>, bind, None::<&str>).context("binding the root")?;
-        let text = configuration(&self.cgroup.join(name), script).to_string();
-        fs::write(bundle.join("config.json"), text).context("writing a bundle")?;
+        fs::write(bundle.join("config.json"), configuration.to_string())
+            .context("writing a bundle")?;
         Ok(format!(
             "crun --cgroup-manager=cgroupfs --root {} run --preserve-fds {preserved} --bundle {} {name}-{}",
             self.folder.join("state").display(),

@@ -9,13 +9,48 @@ use std::time::Duration;
 use sluiced_protocol::{Request, Response, SOCKET, Status, call_within};
 
 use super::Finding;
+use super::system::System;
 
 const CHECK: &str = "durable maps";
 /// The daemon answers between two commits.
 const LIMIT: Duration = Duration::from_secs(5);
 
-pub fn durable_maps() -> Finding {
-    finding(call_within(LIMIT, Path::new(SOCKET), &Request::Status))
+const STORE: &str = "/var/lib/sluice/maps.db";
+const UNITS: &str = "/etc/systemd/system";
+const UNIT: &str = "sluiced.service";
+const START: &str = "run 'sudo systemctl start sluiced'; if it fails, see 'journalctl -u sluiced'";
+
+pub fn durable_maps(system: &System) -> Finding {
+    match call_within(LIMIT, Path::new(SOCKET), &Request::Status) {
+        Err(error) if error.kind() == ErrorKind::NotFound => stopped(system),
+        answer => finding(answer),
+    }
+}
+
+/// That no daemon runs is a problem if the service is enabled, or if maps are stored. The store is visible to root only.
+fn stopped(system: &System) -> Finding {
+    if system.exists(STORE) {
+        let found = format!("sluiced does not run, so that the maps in {STORE} are not restored");
+        return Finding::problem(CHECK, found, START);
+    }
+    let units = system.names(UNITS).into_iter();
+    let mut wanted = units.filter(|name| name.ends_with(".wants"));
+    // A link, perhaps to nothing.
+    match wanted.any(|name| {
+        system
+            .names(&format!("{UNITS}/{name}"))
+            .contains(&UNIT.to_owned())
+    }) {
+        true => Finding::problem(
+            CHECK,
+            "the service sluiced is enabled, but does not run",
+            START,
+        ),
+        false => Finding::ok(
+            CHECK,
+            "no sluiced runs here; to use them, run 'sudo systemctl start sluiced' on the host",
+        ),
+    }
 }
 
 fn finding(answer: io::Result<Response>) -> Finding {
@@ -46,32 +81,22 @@ fn of_status(status: &Status) -> Finding {
         bad => Finding::problem(
             CHECK,
             format!("{bad} of {maps} stored maps cannot be attached or changed"),
-            "see 'sluice store status'",
+            "run 'sudo sluice store status', which has the reasons",
         ),
     }
 }
 
 fn of_error(error: &io::Error) -> Finding {
     match error.kind() {
-        ErrorKind::NotFound => Finding::ok(
-            CHECK,
-            format!(
-                "no sluiced at {SOCKET}; to use them, run 'sudo systemctl start sluiced' on the host"
-            ),
-        ),
         ErrorKind::PermissionDenied => Finding::ok(
             CHECK,
-            "not checked, because only root and the user of sluiced may query it",
+            "not checked, because only root may query sluiced: run 'sudo sluice doctor'",
         ),
-        ErrorKind::ConnectionRefused => Finding::problem(
-            CHECK,
-            "sluiced was killed",
-            "see its log, and run 'sudo systemctl start sluiced'",
-        ),
+        ErrorKind::ConnectionRefused => Finding::problem(CHECK, "sluiced was killed", START),
         _ => Finding::problem(
             CHECK,
             format!("no response from sluiced at {SOCKET}: {error}"),
-            "see its log",
+            "see 'journalctl -u sluiced'",
         ),
     }
 }
@@ -80,6 +105,7 @@ fn of_error(error: &io::Error) -> Finding {
 mod tests {
     use sluiced_protocol::{MapName, MapState, MapStatus, SyncMode};
 
+    use super::super::system::tests::tree;
     use super::*;
 
     fn map(reason: Option<&str>) -> MapStatus {
@@ -123,10 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_not_visible_is_no_problem() {
+    fn a_daemon_that_may_not_be_queried_is_no_problem_but_one_that_fails_is() {
         for (kind, ok, word) in [
-            (ErrorKind::NotFound, true, "systemctl start sluiced"),
-            (ErrorKind::PermissionDenied, true, "only root"),
+            (ErrorKind::PermissionDenied, true, "sudo sluice doctor"),
             (ErrorKind::ConnectionRefused, false, "killed"),
             (ErrorKind::WouldBlock, false, "no response"),
         ] {
@@ -135,5 +160,18 @@ mod tests {
             assert_eq!(found.fix.is_some(), !ok, "{kind}");
             assert!(found.found.contains(word), "{}", found.found);
         }
+    }
+    #[test]
+    fn a_daemon_that_is_stopped_is_a_problem_if_something_needs_it() {
+        let link = "/etc/systemd/system/multi-user.target.wants/sluiced.service";
+        for (file, found) in [
+            (link, "the service sluiced is enabled, but does not run"),
+            (STORE, "are not restored"),
+        ] {
+            let finding = stopped(&tree(&[(file, "")]).system);
+            assert!(finding.found.contains(found), "{}", finding.found);
+            assert!(finding.fix.unwrap().contains("systemctl start sluiced"));
+        }
+        assert!(stopped(&tree(&[]).system).ok);
     }
 }

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice doctor`: one line per check, with the fix of each problem.
 
+mod cgroups;
 mod checks;
 mod durable;
+mod features;
+mod kernel;
+mod module;
+mod nodes;
+mod quota;
 mod rings;
+mod signature;
+mod system;
 
 use std::process::ExitCode;
 
@@ -11,6 +19,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
+use self::system::System;
 use crate::output;
 
 #[derive(Args)]
@@ -51,7 +60,7 @@ impl Finding {
 
 /// Exits with status 1 if there is a problem.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let findings = checks::all();
+    let findings = checks::all(&System::this());
     match arguments.json {
         true => output::print_json(&findings)?,
         false => output::print(&lines(&findings))?,
