@@ -4,11 +4,13 @@
 KERNEL ?= 6.12
 # QUICK=1 measures little and counts no instructions, FULL=1 all sizes and most suites.
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
+PREFIX ?= /usr/local
+INSTALL_OPTIONS = --prefix "$(PREFIX)" --destdir "$(DESTDIR)" $(if $(DKMS),--dkms)
 export KERNELS TESTS STRESS FRESH DEMO STEP
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-all shell bench bench-feed bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-all shell deb rpm install uninstall bench bench-feed bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
@@ -30,6 +32,18 @@ check-all: ## everything: all kernels, all seeded bugs, data races, crashes, san
 
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
+
+deb: ## packages for Debian and Ubuntu, in build/deb; 3 minutes
+	@packaging/deb
+
+rpm: ## packages for distributions with RPM, in build/rpm; 3 minutes
+	@packaging/rpm/build
+
+install: ## what 'cargo build --release' has built, below PREFIX=/usr/local; DKMS=1 adds the module for DKMS; docs/install.md
+	@packaging/install $(INSTALL_OPTIONS)
+
+uninstall: ## remove what 'make install' with the same options installs
+	@packaging/install --remove $(INSTALL_OPTIONS)
 
 bench: ## measure against what people use today, in the VM; build/bench/report.html; QUICK=1, FULL=1
 	@vm/bench $(if $(QUICK),,--count) $(KERNEL) $(BENCH) --json build/bench/results.json --html build/bench/report.html --svg build/bench/plot.svg
