@@ -252,6 +252,7 @@ pub mod tests {
             kind: kind.to_owned(),
             name: name.map(|name| name.as_bytes().to_vec()),
             cgroup_id: name.map(|_| 7),
+            access: String::new(),
             is_mapping: name.is_none() && kind == "ring",
         }
     }
