@@ -215,7 +215,7 @@ impl Error {
             }
             Self::ModuleTooOld { .. } => (
                 libc::ENOSYS,
-                "run 'sudo rmmod sluice' and load the current module",
+                "run 'sudo sluice unload && sudo modprobe sluice'",
             ),
             Self::NoCgroup2 => (
                 libc::EOPNOTSUPP,

@@ -10,7 +10,7 @@ use crate::wait_notice::with_wait_notice;
 
 #[derive(Args)]
 pub struct OpenArgs {
-    /// The name of the pipe [default: the unnamed pipe of the cgroup, /dev/sluice/pipe]
+    /// The name of the pipe [default: the default pipe of the cgroup, /dev/sluice/pipe]
     #[arg(id = "channel", value_name = "NAME", value_parser = args::name())]
     name: Option<Name>,
 
@@ -63,7 +63,7 @@ impl Target {
     fn awaited(&self, peer: &str, verb: &str) -> String {
         match self {
             Self::Unnamed => format!(
-                "{peer} at the unnamed pipe of {}; run 'sluice pipe {verb}' in the same cgroup",
+                "{peer} at the default pipe of {}; run 'sluice pipe {verb}' in the same cgroup",
                 Scope::own()
             ),
             Self::Named(channel, _) => {

@@ -35,7 +35,7 @@ pub struct Arguments {
 
     /// Detach the durable maps, which stay stored, and stop the service sluiced
     ///
-    /// Once nothing else uses the module. After "systemctl start sluiced", "sluice store attach" has the maps again.
+    /// Once nothing else uses the module. After "systemctl start sluiced", "sluice store attach --all" restores the maps.
     #[arg(long)]
     detach: bool,
 
