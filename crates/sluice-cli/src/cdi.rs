@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice cdi generate`: the device nodes as devices of the Container Device Interface, by which container runtimes find them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::{Value, json};
 
@@ -35,19 +36,34 @@ pub fn run(verb: &Verb) -> Result<()> {
     }
 }
 
-/// Runtimes watch the directory: they find the whole file or none, and ignore names that do not end with .json.
+/// Writes it to a file, which may exist.
 fn write(path: &Path) -> Result<()> {
+    ensure!(
+        fs::symlink_metadata(path).map_or(true, |existing| existing.is_file()),
+        "{} is not a file; without --output, standard output gets the specification",
+        path.display()
+    );
     let new = path.with_extension("json.new");
-    let text = format!("{:#}\n", specification());
-    fs::write(&new, text)
-        .and_then(|()| fs::rename(&new, path))
-        .with_context(|| {
-            let directory = path.parent().unwrap_or(path).display();
-            format!(
-                "cannot write {}; run 'sudo mkdir -p {directory}' and this with sudo",
-                path.display()
-            )
-        })
+    replace(path, &new).with_context(|| {
+        // It may be there.
+        let _ = fs::remove_file(&new);
+        let directory = path.parent().unwrap_or(path).display();
+        format!(
+            "cannot write {}; run 'sudo mkdir -p {directory}' and this with sudo",
+            path.display()
+        )
+    })
+}
+
+/// Runtimes watch the directory: they find the whole file or none, and ignore names that do not end with .json.
+fn replace(path: &Path, new: &Path) -> io::Result<()> {
+    match fs::remove_file(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(new)?;
+    file.write_all(format!("{:#}\n", specification()).as_bytes())?;
+    fs::rename(new, path)
 }
 
 /// Without numbers of devices: runtimes look them up when a container starts, so that the file stays right when the module is loaded
@@ -106,6 +122,8 @@ mod tests {
             serde_json::from_str::<Value>(&text).unwrap(),
             specification()
         );
+        let error = write(Path::new("/dev/null")).unwrap_err();
+        assert!(error.to_string().contains("not a file"), "{error}");
         let error = write(Path::new("/nonexistent/sluice.json")).unwrap_err();
         assert!(
             error.to_string().contains("mkdir -p /nonexistent"),
