@@ -130,15 +130,15 @@ fn headers(system: &System, release: &str) -> String {
 
 /// If dkms has the sources of the module: why it has not built it.
 fn of_dkms(system: &System, release: &str) -> Option<Finding> {
-    let mut names = system.names(DKMS).into_iter().rev();
+    let names = system.names(DKMS).into_iter();
     let is_version = |name: &String| name.starts_with(|first: char| first.is_ascii_digit());
-    let version = names.find(is_version)?;
+    let version = names.filter(is_version).max_by_key(|name| numbers(name))?;
     let log = format!("{DKMS}/{version}/build/make.log");
     let install =
         format!("'sudo dkms install sluice/{version} -k {release} && sudo modprobe sluice'");
     let failed = system
         .text(&log)
-        .is_ok_and(|text| text.contains(&format!("kernel {release}")));
+        .is_ok_and(|text| text.contains(&format!("kernel {release} (")));
     Some(match failed {
         true => not_loaded(
             &format!("dkms could not build it for Linux {release}"),
@@ -152,6 +152,12 @@ fn of_dkms(system: &System, release: &str) -> Option<Finding> {
             format!("{}{install}", headers(system, release)),
         ),
     })
+}
+
+/// By which versions are compared, such as 0.9.1 and 0.10.0.
+fn numbers(version: &str) -> Vec<u64> {
+    let numbers = version.split(|character: char| !character.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -236,6 +242,15 @@ mod tests {
             fix.contains("run 'sudo dkms install sluice/0.1.0 -k 6.12.3"),
             "{fix}"
         );
+    }
+
+    #[test]
+    fn a_build_of_dkms_is_that_of_the_newest_version_and_of_the_whole_release() {
+        const LOG: &str = "/var/lib/dkms/sluice/0.10.0/build/make.log";
+        let old = ("/var/lib/dkms/sluice/0.9.1/source", "");
+        let text = "DKMS make.log for sluice-0.10.0 for kernel 6.12.3-18 (x86_64)\n";
+        let (why, _) = problem(&[RUNNING, EMPTY_INDEX, HEADERS, old, (LOG, text)]);
+        assert_eq!(why, "dkms has not built version 0.10.0 for Linux 6.12.3");
     }
 
     #[test]
