@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum, ValueHint};
-use sluice::{ChannelInfo, Error, Kind, Scope};
+use sluice::{ChannelInfo, Error, Kind, Scope, Usage};
 
 use crate::{cgroup, output};
 
@@ -60,7 +60,8 @@ pub struct Place {
     pub path: String,
     /// The inode of the directory.
     pub cgroup_id: Option<u64>,
-    pub scope: Scope,
+    /// It is not kept open, because there may be more cgroups than a process may have open files. None: the root, or the caller's cgroup.
+    pub directory: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -78,19 +79,50 @@ pub struct Counts<T> {
 }
 
 impl SelectionArgs {
-    /// What the caller may not list is left out, and what is removed meanwhile, but not the scope that the caller has named.
+    /// Of all scopes, those are left out that the caller may not list.
     pub fn list(&self) -> Result<Vec<Found>> {
-        let mut found = Vec::new();
-        for place in self.places()? {
-            match self.list_in(&place) {
-                Err(error) if self.scope.is_none() && may_be_left_out(&error) => {}
-                listed => found.extend(listed?),
+        match &self.scope {
+            Some(directory) => {
+                let scope = Scope::at(directory)?;
+                Ok(self.list_in(Place::at(directory)?, &scope)?)
             }
+            None => self.list_all(),
+        }
+    }
+
+    fn list_all(&self) -> Result<Vec<Found>> {
+        let (mut found, mut ids) = (Vec::new(), Vec::new());
+        if let Ok(root) = cgroup::root() {
+            cgroup::each_scope(&root, |directory, scope| {
+                let place = Place::at(directory)?;
+                ids.push(place.cgroup_id);
+                found.extend(self.list_if_permitted(place, scope)?);
+                Ok(())
+            })?;
+        }
+        let mut without_directory = Vec::new();
+        if ids.is_empty() {
+            without_directory.push((Scope::own(), None));
+        }
+        if !ids.contains(&Some(ROOT_ID)) {
+            without_directory.push((Scope::root(), Some(ROOT_ID)));
+        }
+        for (scope, cgroup_id) in without_directory {
+            let place = Place::without_directory(&scope, cgroup_id);
+            found.extend(self.list_if_permitted(place, &scope)?);
         }
         Ok(found)
     }
 
-    fn list_in(&self, place: &Arc<Place>) -> sluice::Result<Vec<Found>> {
+    fn list_if_permitted(&self, place: Place, scope: &Scope) -> sluice::Result<Vec<Found>> {
+        match self.list_in(place, scope) {
+            Err(error) if may_be_left_out(&error) => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
+    fn list_in(&self, place: Place, scope: &Scope) -> sluice::Result<Vec<Found>> {
+        let place = Arc::new(place);
         let is_selected = |info: &ChannelInfo| {
             let mut kinds = self.kinds.iter();
             self.kinds.is_empty() || kinds.any(|kind| Kind::from(*kind) == info.kind)
@@ -98,49 +130,41 @@ impl SelectionArgs {
         let found = |info: sluice::Result<ChannelInfo>| match info {
             Ok(info) if !is_selected(&info) => None,
             info => Some(info.map(|info| Found {
-                place: Arc::clone(place),
+                place: Arc::clone(&place),
                 info,
             })),
         };
-        sluice::list(&place.scope)?.filter_map(found).collect()
-    }
-
-    fn places(&self) -> Result<Vec<Arc<Place>>> {
-        if let Some(directory) = &self.scope {
-            return Ok(vec![Arc::new(Place::at(directory)?)]);
-        }
-        let directories = cgroup::directories().unwrap_or_default();
-        let places = directories.iter().map(|path| Place::at(path));
-        let mut places: Vec<_> = places.flatten().collect();
-        if places.is_empty() {
-            places.push(Place::without_directory(Scope::own(), None));
-        }
-        if places.iter().all(|place| place.cgroup_id != Some(ROOT_ID)) {
-            places.push(Place::without_directory(Scope::root(), Some(ROOT_ID)));
-        }
-        Ok(places.into_iter().map(Arc::new).collect())
+        sluice::list(scope)?.filter_map(found).collect()
     }
 }
 
 impl Place {
     fn at(directory: &Path) -> Result<Self> {
-        let cgroup_id = |directory| io::Result::Ok(fs::metadata(directory)?.ino());
-        let scope = Scope::at(directory)?;
-        let cgroup_id = cgroup_id(directory)
+        let metadata = fs::metadata(directory);
+        let metadata = metadata
             .with_context(|| format!("cannot examine {}; does it exist?", directory.display()))?;
         Ok(Self {
             path: output::shown(directory.as_os_str().as_bytes()),
-            cgroup_id: Some(cgroup_id),
-            scope,
+            cgroup_id: Some(metadata.ino()),
+            directory: Some(directory.to_owned()),
         })
     }
 
-    fn without_directory(scope: Scope, cgroup_id: Option<u64>) -> Self {
+    fn without_directory(scope: &Scope, cgroup_id: Option<u64>) -> Self {
         Self {
             path: scope.to_string(),
             cgroup_id,
-            scope,
+            directory: None,
         }
+    }
+
+    pub fn usage(&self) -> sluice::Result<Usage> {
+        let scope = match (&self.directory, self.cgroup_id) {
+            (Some(directory), _) => Scope::at(directory)?,
+            (None, Some(_)) => Scope::root(),
+            (None, None) => Scope::own(),
+        };
+        sluice::usage(&scope)
     }
 }
 

@@ -53,7 +53,8 @@ fn of_command(error: &anyhow::Error) -> Option<u8> {
 fn of_unload(error: &UnloadError) -> u8 {
     match error {
         UnloadError::NotLoaded => NOT_SET_UP,
-        UnloadError::NotPermitted => PERMISSION_DENIED,
+        UnloadError::BuiltIn => FAILURE,
+        UnloadError::NotPermitted(_) | UnloadError::ModulesDisabled => PERMISSION_DENIED,
         UnloadError::InUse { .. } => ALREADY_EXISTS,
         UnloadError::TimedOut { .. } => TIMED_OUT,
     }
@@ -193,6 +194,8 @@ mod tests {
             advice: "wait".to_owned(),
         });
         assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
+        let error = anyhow::Error::new(UnloadError::ModulesDisabled);
+        assert_eq!(status(&error), ExitCode::from(PERMISSION_DENIED));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

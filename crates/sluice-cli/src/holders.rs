@@ -9,6 +9,11 @@ use std::path::Path;
 
 use crate::output;
 
+/// The kind of the file by which sluiced stores durable maps.
+pub const KEEPER: &str = "keeper";
+const CHANNELS: [&str; 5] = ["bus", "feed", "map", "pipe", "ring"];
+const NODES: [&str; 3] = ["ctl", "feed", "pipe"];
+
 /// A process and what it holds. Several files of one channel that are open for the same count as one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
@@ -16,7 +21,7 @@ pub struct Holder {
     /// The name of the process, printable.
     pub command: String,
     /// The kind of the channel, such as "pipe"; otherwise "ctl" or "keeper".
-    pub kind: String,
+    pub kind: &'static str,
     /// Empty for a default channel; none of a mapping and of what is no channel.
     pub name: Option<Vec<u8>>,
     /// The inode of the directory of the channel's scope; none where `name` is none.
@@ -72,14 +77,14 @@ fn of_process(process: &Path, pid: u32, found: &mut BTreeSet<Holder>) {
 }
 
 struct File {
-    kind: String,
+    kind: &'static str,
     name: Option<Vec<u8>>,
     cgroup_id: Option<u64>,
     access: String,
 }
 
 impl File {
-    fn of_kind(kind: String) -> Self {
+    fn of_kind(kind: &'static str) -> Self {
         Self {
             kind,
             name: None,
@@ -95,7 +100,7 @@ impl File {
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"))
         };
         Some(Self {
-            kind: value("sluice-kind")?.to_owned(),
+            kind: known(&CHANNELS, value("sluice-kind")?)?,
             name: Some(unescape(value("sluice-name")?)),
             cgroup_id: value("sluice-cgroup")?.parse().ok(),
             access: value("sluice-access").unwrap_or_default().to_owned(),
@@ -122,19 +127,27 @@ fn open_files(process: &Path) -> Vec<File> {
     entries.filter_map(file).collect()
 }
 
-/// The kind in the path of an open or mapped file of the module.
-fn kind_of_path(path: &[u8]) -> Option<String> {
+/// The kind in the path of an open or mapped file of the module. In another mount namespace, a file with the path of a node can be any
+/// file; a path that begins with "anon_inode:" is always from the kernel.
+fn kind_of_path(path: &[u8]) -> Option<&'static str> {
     let path = std::str::from_utf8(path).ok()?;
-    let anonymous = |path: &'_ str| {
-        let name = path.strip_prefix("anon_inode:[sluice-")?;
-        name.strip_suffix(']').map(str::to_owned)
-    };
-    let node = || path.strip_prefix("/dev/sluice/").map(str::to_owned);
-    anonymous(path).or_else(node)
+    if let Some(node) = path.strip_prefix("/dev/sluice/") {
+        return known(&NODES, node.strip_suffix(" (deleted)").unwrap_or(node));
+    }
+    let name = path.strip_prefix("anon_inode:[sluice-")?;
+    match name.strip_suffix(']')? {
+        KEEPER => Some(KEEPER),
+        kind => known(&CHANNELS, kind),
+    }
+}
+
+/// A kind that is not known could be the text of a file that is not the module's.
+fn known(kinds: &[&'static str], kind: &str) -> Option<&'static str> {
+    kinds.iter().copied().find(|known| *known == kind)
 }
 
 /// The path follows five fields and spaces.
-fn kind_of_line(line: &[u8]) -> Option<String> {
+fn kind_of_line(line: &[u8]) -> Option<&'static str> {
     let line = std::str::from_utf8(line).ok()?;
     kind_of_path(line.split_ascii_whitespace().nth(5)?.as_bytes())
 }
@@ -231,7 +244,7 @@ mod tests {
         let found: Vec<_> = found
             .iter()
             .map(|holder| {
-                let kind = holder.kind.as_str();
+                let kind = holder.kind;
                 let (name, scope) = (holder.name.as_deref(), holder.cgroup_id);
                 (holder.pid, kind, name, scope, holder.is_mapping)
             })
@@ -249,6 +262,26 @@ mod tests {
         let first = &in_directory(&proc.0).unwrap()[0];
         assert_eq!(first.command, r"rea\x1bder");
         assert_eq!(first.access, "rw");
+    }
+
+    #[test]
+    fn only_files_of_the_module_have_a_kind() {
+        let kind = |path: &str| kind_of_path(path.as_bytes());
+        assert_eq!(kind("/dev/sluice/ctl (deleted)"), Some("ctl"));
+        assert_eq!(kind("anon_inode:[sluice-keeper]"), Some(KEEPER));
+        assert_eq!(kind("anon_inode:[sluice-map]"), Some("map"));
+        for path in [
+            "/dev/sluice/keeper",
+            "/dev/sluice/\u{1b}]0;title\u{7}",
+            "/dev/sluice/pipe/a",
+            "/tmp/anon_inode:[sluice-keeper]",
+            "anon_inode:[sluice-ctl]",
+            "anon_inode:[sluice-other]",
+        ] {
+            assert_eq!(kind(path), None, "{path}");
+        }
+        assert!(File::from_fdinfo(&fdinfo("pipe", "")).is_some());
+        assert!(File::from_fdinfo(&fdinfo(KEEPER, "")).is_none());
     }
 
     #[test]

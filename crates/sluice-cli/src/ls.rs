@@ -139,12 +139,8 @@ fn print_all<T: Columns, O: Serialize>(
     list: impl Fn(&Scope) -> sluice::Result<Vec<Listed<T, O>>>,
 ) -> Result<()> {
     let (mut text, mut objects) = (String::new(), Vec::new());
-    let directories = cgroup::directories()?;
-    for path in &directories {
-        let listed = match Scope::at(path).and_then(|scope| list(&scope)) {
-            Err(_) if !path.exists() => continue,
-            listed => listed?,
-        };
+    cgroup::each_scope(&cgroup::root()?, |path, scope| {
+        let listed = list(scope)?;
         let scope = output::shown(path.as_os_str().as_bytes());
         if !listed.is_empty() && !format.json {
             let separator = if text.is_empty() { "" } else { "\n" };
@@ -155,7 +151,8 @@ fn print_all<T: Columns, O: Serialize>(
             scope: scope.clone(),
             object: one.object,
         }));
-    }
+        Ok(())
+    })?;
     match format.json {
         true => output::print_json(&objects),
         false => output::print(&text),

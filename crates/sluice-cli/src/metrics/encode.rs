@@ -35,7 +35,7 @@ impl Snapshot {
         for Found { place, .. } in &channels {
             if !scopes.contains_key(&place.path) {
                 // It may be removed meanwhile.
-                let usage = sluice::usage(&place.scope).ok();
+                let usage = place.usage().ok();
                 scopes.extend(usage.map(|usage| (place.path.clone(), usage)));
             }
         }
@@ -219,7 +219,6 @@ fn channel_labels(found: &Found) -> Labels {
 mod tests {
     use std::sync::Arc;
 
-    use sluice::Scope;
     use sluice_abi as abi;
     use sluiced_protocol::{MapName, MapState, MapStatus, SyncMode};
 
@@ -233,7 +232,7 @@ mod tests {
         let place = Place {
             path: "/sys/fs/cgroup/a".to_owned(),
             cgroup_id: Some(7),
-            scope: Scope::root(),
+            directory: None,
         };
         Found {
             place: Arc::new(place),

@@ -165,7 +165,7 @@ fn show(terminal: &Terminal, state: &mut State, header: &mut Header) -> Result<(
     let (width, height) = crossterm::terminal::size().context("the terminal has no size")?;
     let rows = state.arranged();
     let selected = rows.get(state.position(&rows));
-    header.usage = selected.and_then(|row| sluice::usage(&row.place.scope).ok());
+    header.usage = selected.and_then(|row| row.place.usage().ok());
     let lines = screen(state, header, width.into(), height.into());
     terminal.draw(&lines).context(output::UNWRITTEN)
 }

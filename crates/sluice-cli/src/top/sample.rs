@@ -192,7 +192,7 @@ impl<'a> Sampler<'a> {
 /// files of all processes.
 #[derive(Default)]
 struct Processes {
-    found: HashMap<(String, Vec<u8>, Option<u64>), Vec<Process>>,
+    found: HashMap<Channel, Vec<Process>>,
     endpoints: Vec<(Key, u32, u32)>,
     time: Option<Instant>,
 }
@@ -218,13 +218,16 @@ impl Processes {
     }
 }
 
+/// The kind, the name and the number of the cgroup.
+type Channel = (String, Vec<u8>, Option<u64>);
+
 /// A process that has a channel open for reading and for writing counts once.
-fn by_channel(holders: Vec<Holder>) -> HashMap<(String, Vec<u8>, Option<u64>), Vec<Process>> {
+fn by_channel(holders: Vec<Holder>) -> HashMap<Channel, Vec<Process>> {
     let mut found: HashMap<_, BTreeMap<u32, Process>> = HashMap::new();
     for holder in holders {
         let Some(name) = holder.name else { continue };
         let processes = found
-            .entry((holder.kind, name, holder.cgroup_id))
+            .entry((holder.kind.to_owned(), name, holder.cgroup_id))
             .or_default();
         let process = processes.entry(holder.pid).or_insert(Process {
             pid: holder.pid,
@@ -248,7 +251,6 @@ pub fn unix_time() -> f64 {
 
 #[cfg(test)]
 pub mod tests {
-    use sluice::Scope;
     use sluice_abi as abi;
 
     use super::*;
@@ -266,7 +268,7 @@ pub mod tests {
         let place = Place {
             path: scope.to_owned(),
             cgroup_id: Some(7),
-            scope: Scope::root(),
+            directory: None,
         };
         Row {
             place: Arc::new(place),
@@ -314,7 +316,7 @@ pub mod tests {
         let holder = |pid, access: &str, name: Option<&[u8]>| Holder {
             pid,
             command: "reader".to_owned(),
-            kind: "bus".to_owned(),
+            kind: "bus",
             name: name.map(<[u8]>::to_vec),
             cgroup_id: Some(7),
             access: access.to_owned(),

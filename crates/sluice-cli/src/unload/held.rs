@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What keeps the module loaded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
 use anyhow::{Context, Result};
-use sluice::{Channel, ChannelInfo, Kind, Map, Name, Scope};
+use sluice::{Channel, ChannelInfo, Error, Kind, Map, Name, Scope};
 
-use crate::holders::{self, Holder};
+use super::Step;
+use crate::holders::{self, Holder, KEEPER};
 use crate::table::{Column, Columns, Row, Value};
 use crate::{cgroup, output};
 
 const DEPENDENT_MODULES: &str = "/sys/module/sluice/holders";
-/// The kind of the file by which sluiced stores durable maps.
-const KEEPER: &str = "keeper";
 
 /// All that keeps the module loaded, as far as it can be seen.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Held {
     pub processes: Vec<Holder>,
     pub channels: Vec<Found>,
@@ -30,6 +29,7 @@ pub struct Held {
 
 /// A channel that is there without a process that is shown: persistent, or open in a message between processes, in io_uring, or over
 /// netlink.
+#[derive(Clone)]
 pub struct Found {
     pub scope: PathBuf,
     pub kind: Kind,
@@ -76,44 +76,20 @@ impl Held {
             ..Self::default()
         };
         held.processes.retain(|holder| holder.pid != process::id());
-        for directory in cgroup::directories()? {
-            match held.find_channels(&directory) {
-                // It was removed meanwhile.
-                Err(_) if !directory.exists() => {}
-                found => found?,
+        let open: HashSet<_> = held.processes.iter().filter_map(channel_of).collect();
+        cgroup::each_scope(&cgroup::root()?, |directory, scope| {
+            let inode = fs::metadata(directory)?.ino();
+            held.scopes.insert(inode, directory.to_owned());
+            for channel in sluice::list(scope)? {
+                let channel = channel?;
+                let kind = channel.kind.to_string();
+                let is_open = open.contains(&(inode, kind.as_str(), channel.name.as_bytes()));
+                held.channels
+                    .extend(Found::of(channel, is_open, directory, scope)?);
             }
-        }
+            Ok(())
+        })?;
         Ok(held)
-    }
-
-    fn find_channels(&mut self, directory: &Path) -> Result<()> {
-        let inode = fs::metadata(directory)?.ino();
-        let scope = Scope::at(directory)?;
-        self.scopes.insert(inode, directory.to_owned());
-        for channel in sluice::list(&scope)? {
-            let channel = channel?;
-            // A feed exists as long as the module that publishes.
-            let is_shown = channel.kind == Kind::Feed || self.is_open_in_a_process(inode, &channel);
-            if channel.persistent || !is_shown {
-                let found = Found {
-                    scope: directory.to_owned(),
-                    is_durable: is_durable(&scope, &channel),
-                    is_persistent: channel.persistent,
-                    kind: channel.kind,
-                    name: channel.name,
-                };
-                self.channels.push(found);
-            }
-        }
-        Ok(())
-    }
-
-    fn is_open_in_a_process(&self, inode: u64, channel: &ChannelInfo) -> bool {
-        self.processes.iter().any(|holder| {
-            holder.cgroup_id == Some(inode)
-                && holder.name.as_deref() == Some(channel.name.as_bytes())
-                && holder.kind == channel.kind.to_string()
-        })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -134,15 +110,14 @@ impl Held {
         self.channels.iter().any(Found::is_removable)
     }
 
-    /// Without what the options of the command end.
-    pub fn without(mut self, detach: bool, remove_channels: bool) -> Self {
-        let daemon = self.daemon();
-        self.processes
-            .retain(|holder| !(detach && daemon == Some(holder.pid)));
+    /// Without what these steps end.
+    pub fn without(mut self, steps: &[Step]) -> Self {
+        let daemon = self.daemon().filter(|_| steps.contains(&Step::StopDaemon));
+        self.processes.retain(|holder| daemon != Some(holder.pid));
         self.channels.retain(|channel| {
-            let ends =
-                (detach && channel.is_durable) || (remove_channels && channel.is_removable());
-            !ends
+            let is_detached = channel.is_durable && steps.contains(&Step::Detach);
+            let is_removed = channel.is_removable() && steps.contains(&Step::RemoveChannels);
+            !is_detached && !is_removed
         });
         self
     }
@@ -164,7 +139,7 @@ impl Held {
         Line {
             pid: Some(holder.pid),
             command: Some(holder.command.clone()),
-            kind: Some(holder.kind.clone()),
+            kind: Some(holder.kind.to_owned()),
             name: name.map(sluice::escape),
             scope: scope.map(|path| shown(path)),
             ..Line::new(if holder.is_mapping {
@@ -177,21 +152,45 @@ impl Held {
 }
 
 impl Found {
+    /// None if a process shows the channel, or if it is removed meanwhile.
+    fn of(
+        channel: ChannelInfo,
+        is_open: bool,
+        directory: &Path,
+        scope: &Scope,
+    ) -> sluice::Result<Option<Self>> {
+        // A feed exists as long as the module that publishes.
+        if !channel.persistent && (is_open || channel.kind == Kind::Feed) {
+            return Ok(None);
+        }
+        let found = |is_durable| Self {
+            scope: directory.to_owned(),
+            kind: channel.kind,
+            name: channel.name,
+            is_persistent: channel.persistent,
+            is_durable,
+        };
+        let is_durable = unless_gone(is_durable(channel.kind, channel.name, scope))?;
+        Ok(is_durable.map(found))
+    }
+
     /// A durable map is detached instead.
     fn is_removable(&self) -> bool {
         self.is_persistent && !self.is_durable
     }
 
-    /// One that is gone meanwhile is as good as removed.
+    /// One that is gone meanwhile is as good as removed. It may be another channel of this name by now, and the removal of a durable map
+    /// would delete it from the store.
     pub fn remove(&self) -> Result<()> {
         if !self.is_removable() {
             return Ok(());
         }
-        let channel = Channel::new(self.kind, self.name)?.in_scope(Scope::at(&self.scope)?);
-        match channel.unlink() {
-            Err(sluice::Error::NotFound { .. }) => Ok(()),
-            removed => Ok(removed?),
+        let scope = Scope::at(&self.scope)?;
+        if unless_gone(is_durable(self.kind, self.name, &scope))? == Some(false) {
+            let channel = Channel::new(self.kind, self.name)?.in_scope(scope);
+            unless_gone(channel.unlink())?;
         }
+        Ok(())
     }
 
     fn line(&self) -> Line {
@@ -235,9 +234,25 @@ fn modules() -> Vec<String> {
         .collect()
 }
 
-fn is_durable(scope: &Scope, channel: &ChannelInfo) -> bool {
-    let info = || Map::named(channel.name).scope(scope.clone()).info();
-    channel.kind == Kind::Map && info().is_ok_and(|info| info.durable.is_some())
+/// The number of the cgroup, the kind and the name of the channel that a process has open.
+fn channel_of(holder: &Holder) -> Option<(u64, &str, &[u8])> {
+    Some((holder.cgroup_id?, holder.kind, holder.name.as_deref()?))
+}
+
+fn is_durable(kind: Kind, name: Name, scope: &Scope) -> sluice::Result<bool> {
+    if kind != Kind::Map {
+        return Ok(false);
+    }
+    let info = Map::named(name).scope(scope.clone()).info()?;
+    Ok(info.durable.is_some())
+}
+
+/// None for a channel that does not exist.
+fn unless_gone<T>(result: sluice::Result<T>) -> sluice::Result<Option<T>> {
+    match result {
+        Err(Error::NotFound { .. }) => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 #[cfg(test)]
@@ -245,11 +260,11 @@ pub mod tests {
     use super::*;
     use crate::table::table;
 
-    fn process(pid: u32, command: &str, kind: &str, name: Option<&str>) -> Holder {
+    fn process(pid: u32, command: &str, kind: &'static str, name: Option<&str>) -> Holder {
         Holder {
             pid,
             command: command.to_owned(),
-            kind: kind.to_owned(),
+            kind,
             name: name.map(|name| name.as_bytes().to_vec()),
             cgroup_id: name.map(|_| 7),
             access: String::new(),
@@ -305,9 +320,9 @@ module              -    -        -       sluice_frames  -
     }
 
     #[test]
-    fn the_options_end_only_what_they_name() {
-        let left = |detach, remove_channels| {
-            let held = everything().without(detach, remove_channels);
+    fn a_step_ends_only_what_it_names() {
+        let left = |steps: &[Step]| {
+            let held = everything().without(steps);
             let names: Vec<_> = held
                 .channels
                 .iter()
@@ -315,10 +330,49 @@ module              -    -        -       sluice_frames  -
                 .collect();
             (held.processes.len(), names.join(" "))
         };
-        assert_eq!(left(false, false), (4, "jobs config far".to_owned()));
-        assert_eq!(left(true, false), (2, "config far".to_owned()));
-        assert_eq!(left(false, true), (4, "jobs far".to_owned()));
-        assert_eq!(left(true, true), (2, "far".to_owned()));
-        assert!(!everything().without(true, true).is_empty());
+        assert_eq!(left(&[]), (4, "jobs config far".to_owned()));
+        assert_eq!(left(&[Step::Detach]), (4, "config far".to_owned()));
+        assert_eq!(left(&[Step::StopDaemon]), (2, "jobs config far".to_owned()));
+        assert_eq!(left(&[Step::RemoveChannels]), (4, "jobs far".to_owned()));
+        assert_eq!(left(&Step::ALL), (2, "far".to_owned()));
+        assert!(!everything().without(&Step::ALL).is_empty());
+    }
+
+    #[test]
+    fn only_a_channel_that_is_gone_is_skipped() {
+        let gone = Error::NotFound {
+            kind: Kind::Map,
+            name: "jobs".to_owned(),
+            scope: String::new(),
+        };
+        assert!(matches!(unless_gone::<bool>(Err(gone)), Ok(None)));
+        assert!(unless_gone::<bool>(Err(Error::NoCgroup2)).is_err());
+        assert!(matches!(unless_gone(Ok(false)), Ok(Some(false))));
+    }
+
+    #[test]
+    fn a_channel_is_found_if_no_process_shows_it() {
+        let channel = |persistent: bool, kind| {
+            let mut info = sluice_abi::ChannelInfo::EMPTY;
+            (info.kind, info.flags) = (
+                kind,
+                if persistent {
+                    sluice_abi::CHANNEL_PERSISTENT
+                } else {
+                    0
+                },
+            );
+            ChannelInfo::from(info)
+        };
+        let is_found = |channel, is_open| {
+            Found::of(channel, is_open, Path::new("/"), &Scope::root())
+                .unwrap()
+                .is_some()
+        };
+        let (pipe, feed) = (sluice_abi::KIND_PIPE, sluice_abi::KIND_FEED);
+        assert!(is_found(channel(true, pipe), true));
+        assert!(is_found(channel(false, pipe), false));
+        assert!(!is_found(channel(false, pipe), true));
+        assert!(!is_found(channel(false, feed), false));
     }
 }

@@ -2,6 +2,7 @@
 //! `sluice unload`: unloads the module, or says what uses it. It never ends a process other than the service sluiced.
 
 mod held;
+mod permission;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -14,14 +15,12 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module};
-use nix::unistd::geteuid;
 
 use self::held::Held;
 use crate::table::table;
 use crate::{args, output, store};
 
 const MODULE: &CStr = c"sluice";
-const LOADED: &str = "/sys/module/sluice";
 const REFERENCES: &str = "/sys/module/sluice/refcnt";
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The kernel frees some objects a moment after their last use.
@@ -50,12 +49,27 @@ pub struct Arguments {
     json: bool,
 }
 
+/// What an option lets the command end, in this order: what cannot be undone is last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Detach,
+    StopDaemon,
+    RemoveChannels,
+}
+
 #[derive(Debug)]
 pub enum UnloadError {
     NotLoaded,
-    NotPermitted,
-    InUse { advice: String },
-    TimedOut { time: Duration },
+    BuiltIn,
+    /// Why it is not.
+    NotPermitted(&'static str),
+    ModulesDisabled,
+    InUse {
+        advice: String,
+    },
+    TimedOut {
+        time: Duration,
+    },
 }
 
 impl fmt::Display for UnloadError {
@@ -64,8 +78,12 @@ impl fmt::Display for UnloadError {
             Self::NotLoaded => {
                 f.write_str("the module is not loaded; 'sudo modprobe sluice' loads it")
             }
-            Self::NotPermitted => f.write_str(
-                "only root can unload the module, on the host; run 'sudo sluice unload'",
+            Self::BuiltIn => f.write_str(
+                "the module is part of this kernel and cannot be unloaded; boot another kernel to replace it",
+            ),
+            Self::NotPermitted(why) => write!(f, "{why}; run 'sudo sluice unload' on the host"),
+            Self::ModulesDisabled => f.write_str(
+                "no module can be unloaded until the next boot, because kernel.modules_disabled is 1; reboot to replace it",
             ),
             Self::InUse { advice } => write!(f, "the module is in use; {advice}"),
             Self::TimedOut { time } => write!(
@@ -79,57 +97,74 @@ impl fmt::Display for UnloadError {
 impl std::error::Error for UnloadError {}
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    if !fs::exists(LOADED).unwrap_or(false) {
-        return Err(UnloadError::NotLoaded.into());
-    }
-    if !geteuid().is_root() {
-        return Err(UnloadError::NotPermitted.into());
-    }
-    let started = Instant::now();
-    arguments.until(started, Duration::ZERO, || {
-        let held = Held::find()?.without(arguments.detach, arguments.remove_channels);
-        Ok(Some(held).filter(|held| !held.is_empty()))
-    })?;
-    arguments.release()?;
-    arguments.until(started, SETTLES, || {
+    permission::check()?;
+    let all = arguments.steps();
+    let (started, mut noted) = (Instant::now(), String::new());
+    // The steps that are not taken yet, and when nothing but what they end was seen to use the module.
+    let (mut steps, mut released) = (all.as_slice(), None);
+    // The kernel decides whether the module is in use: a process can pretend that it is, and a process can be hidden.
+    while !unload()? {
+        // Found again before each step, so that none is taken while something else uses the module.
         let held = Held::find()?;
-        match held.is_empty() && unload()? {
-            true => Ok(None),
-            false => Ok(Some(held)),
+        let left = held.clone().without(steps);
+        if left.is_empty() {
+            if let Some((step, later)) = steps.split_first() {
+                step.take(&held)?;
+                (steps, released) = (later, Some(Instant::now()));
+                continue;
+            }
+            released.get_or_insert_with(Instant::now);
         }
-    })?;
+        if arguments.is_over(started.elapsed(), released.map(|time| time.elapsed())) {
+            return arguments.refuse(&left);
+        }
+        if arguments.wait.is_some() {
+            note(&left, &mut noted);
+        }
+        thread::sleep(INTERVAL);
+    }
     match arguments.json {
         true => output::print_json(&[(); 0]),
         false => Ok(()),
     }
 }
 
-impl Arguments {
-    /// Repeats an action until it returns nothing that uses the module, at least for `settles`. Prints the last answer otherwise.
-    fn until(
-        &self,
-        started: Instant,
-        settles: Duration,
-        action: impl Fn() -> Result<Option<Held>>,
-    ) -> Result<()> {
-        let (begin, mut noted) = (Instant::now(), String::new());
-        while let Some(held) = action()? {
-            let timed_out = match self.wait {
-                None => begin.elapsed() >= settles,
-                Some(time) => time.is_some_and(|time| started.elapsed() >= time),
-            };
-            if timed_out {
-                return self.refuse(&held);
-            }
-            let text = table(&held.rows(), false);
-            if self.wait.is_some() && text != noted {
-                output::note("sluice: waiting until nothing of this uses the module:");
-                text.lines().for_each(output::note);
-                noted = text;
-            }
-            thread::sleep(INTERVAL);
+/// Notes what is waited for, unless it was noted already.
+fn note(left: &Held, noted: &mut String) {
+    let text = table(&left.rows(), false);
+    if text != *noted {
+        output::note("sluice: waiting until nothing of this uses the module:");
+        text.lines().for_each(output::note);
+        *noted = text;
+    }
+}
+
+impl Step {
+    const ALL: [Self; 3] = [Self::Detach, Self::StopDaemon, Self::RemoveChannels];
+
+    fn take(self, held: &Held) -> Result<()> {
+        match self {
+            Self::Detach if !held.has_durable_maps() => Ok(()),
+            Self::Detach => store::detach_all(),
+            Self::StopDaemon => held.daemon().map_or(Ok(()), stop_daemon),
+            Self::RemoveChannels => held.channels.iter().try_for_each(held::Found::remove),
         }
-        Ok(())
+    }
+}
+
+impl Arguments {
+    fn steps(&self) -> Vec<Step> {
+        let is_named = |step: &Step| match step {
+            Step::Detach | Step::StopDaemon => self.detach,
+            Step::RemoveChannels => self.remove_channels,
+        };
+        Step::ALL.into_iter().filter(is_named).collect()
+    }
+
+    /// Whether to give up after this time, and this time after the module was released.
+    fn is_over(&self, waited: Duration, settled: Option<Duration>) -> bool {
+        let limit = self.wait.unwrap_or(Some(Duration::ZERO));
+        limit.is_some_and(|limit| waited >= limit) && settled.is_none_or(|time| time >= SETTLES)
     }
 
     fn refuse(&self, held: &Held) -> Result<()> {
@@ -146,20 +181,6 @@ impl Arguments {
         };
         Err(error.into())
     }
-
-    fn release(&self) -> Result<()> {
-        let held = Held::find()?;
-        if self.remove_channels {
-            held.channels.iter().try_for_each(held::Found::remove)?;
-        }
-        if self.detach && held.has_durable_maps() {
-            store::detach_all()?;
-        }
-        if let Some(pid) = held.daemon().filter(|_| self.detach) {
-            stop_daemon(pid)?;
-        }
-        Ok(())
-    }
 }
 
 /// Whether the module is unloaded; otherwise it is in use.
@@ -168,7 +189,9 @@ fn unload() -> Result<bool> {
         Ok(()) => Ok(true),
         Err(Errno::EWOULDBLOCK | Errno::EBUSY) => Ok(false),
         Err(Errno::ENOENT) => Err(UnloadError::NotLoaded.into()),
-        Err(Errno::EPERM) => Err(UnloadError::NotPermitted.into()),
+        Err(Errno::EPERM) => {
+            Err(UnloadError::NotPermitted("the kernel does not permit it to this process").into())
+        }
         Err(error) => Err(error).context("cannot unload the module; see 'dmesg'"),
     }
 }
@@ -213,8 +236,43 @@ mod tests {
         for word in ["--wait", "--detach", "--remove-channels"] {
             assert!(all.contains(word), "{all}");
         }
-        let rest = advice(&held::tests::everything().without(true, true));
+        let rest = advice(&held::tests::everything().without(&Step::ALL));
         assert_eq!(rest, "end what is listed, or wait for it with --wait");
         assert!(advice(&Held::default()).contains("references"));
+    }
+
+    fn arguments(wait: Option<Option<Duration>>, detach: bool, remove_channels: bool) -> Arguments {
+        Arguments {
+            wait,
+            detach,
+            remove_channels,
+            json: false,
+        }
+    }
+
+    #[test]
+    fn channels_are_removed_last() {
+        let steps = |detach, remove| arguments(None, detach, remove).steps();
+        assert_eq!(
+            steps(true, true),
+            [Step::Detach, Step::StopDaemon, Step::RemoveChannels]
+        );
+        assert_eq!(steps(false, true), [Step::RemoveChannels]);
+        assert_eq!(steps(false, false), []);
+    }
+
+    #[test]
+    fn a_released_module_has_time_to_settle() {
+        let second = Duration::from_secs(1);
+        for wait in [None, Some(Some(Duration::ZERO))] {
+            let arguments = arguments(wait, false, false);
+            assert!(arguments.is_over(Duration::ZERO, None), "{wait:?}");
+            assert!(!arguments.is_over(second, Some(Duration::ZERO)), "{wait:?}");
+            assert!(arguments.is_over(SETTLES, Some(SETTLES)), "{wait:?}");
+        }
+        let limited = arguments(Some(Some(10 * second)), false, false);
+        assert!(!limited.is_over(9 * second, Some(SETTLES)));
+        assert!(limited.is_over(10 * second, None));
+        assert!(!arguments(Some(None), false, false).is_over(100 * second, None));
     }
 }
