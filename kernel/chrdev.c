@@ -75,7 +75,8 @@ static int __init register_numbers(void)
 	    !register_chrdev_region(first_number, MINORS, "sluice"))
 		return 0;
 	if (major)
-		pr_warn("the major number %u is taken or invalid; nodes outside of /dev do not survive a reload\n", major);
+		pr_warn("the major number %u is taken or invalid; nodes outside of /dev do not survive a reload\n",
+			major);
 	err = alloc_chrdev_region(&first_number, 0, MINORS, "sluice");
 	if (!err)
 		major = MAJOR(first_number);

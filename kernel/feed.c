@@ -610,7 +610,7 @@ static void feed_fill_info(struct sluice_channel *channel, struct sluice_channel
 	info->readers = feed->session ? 1 : 0;
 	info->writers = !feed->destroyed;
 	info->bytes = feed->session ? unreleased(feed) : 0;
-	info->waiting = feed->session && waitqueue_active(&feed->session->wait->head);
+	info->waiting = feed->session && sluice_wait_is_used(&feed->session->wait->head);
 	spin_unlock(&feed->session_lock);
 	info->capacity = feed->capacity;
 	info->messages = READ_ONCE(feed->published);

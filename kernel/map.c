@@ -383,7 +383,7 @@ static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_
 	info->waiting = sluice_wait_count(&map->changed);
 	if (map->stream) {
 		info->lag = info->messages - min(info->messages, READ_ONCE(map->stream->stored));
-		info->waiting += waitqueue_active(&map->stream->changed);
+		info->waiting += sluice_wait_is_used(&map->stream->changed);
 	}
 }
 

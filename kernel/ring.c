@@ -540,8 +540,8 @@ static unsigned int ring_waiting(const struct sluice_ring *ring)
 
 	if (!session)
 		return 0;
-	return waitqueue_active(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait.head) +
-	       waitqueue_active(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait.head);
+	return sluice_wait_is_used(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait.head) +
+	       sluice_wait_is_used(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait.head);
 }
 
 /* The sides may store any position: `bytes` is at most the capacity. */

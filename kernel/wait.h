@@ -166,6 +166,18 @@ static inline unsigned int sluice_wait_count(const struct sluice_wait_queue *que
 }
 
 /**
+ * sluice_wait_is_used() - tests whether calls sleep in a queue, or poll it, for an enquiry
+ * @head: the queue
+ *
+ * Return: true if it has entries; may be outdated.
+ */
+static inline bool sluice_wait_is_used(wait_queue_head_t *head)
+{
+	/* Without a barrier, because nothing depends on the answer. */
+	return waitqueue_active(head);
+}
+
+/**
  * sluice_wait_begin() - begins a wait, for the macros sluice_wait_until*()
  * @wait: the wait
  * @queue: the queue whose events end the wait
