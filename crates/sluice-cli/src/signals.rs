@@ -2,7 +2,7 @@
 //! SIGHUP, SIGINT and SIGTERM, before which a command still has something to do.
 
 use std::sync::{Arc, Once};
-use std::{mem, ptr, thread};
+use std::{mem, process, ptr, thread};
 
 use anyhow::{Context, Result};
 use nix::libc;
@@ -23,6 +23,14 @@ pub fn is_ignored(signal: Signal) -> bool {
     // SAFETY: no action is set, and the current one is written to a valid structure.
     let status = unsafe { libc::sigaction(signal as i32, ptr::null(), &mut action) };
     status == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Ends the process by a signal that is blocked, so that a shell learns of it: it ends a loop that runs the command. The first process of a
+/// container ignores the signal nevertheless, and exits with the status that a shell has for it.
+pub fn end_by(signal: Signal) -> ! {
+    let _ = SigSet::from(signal).thread_unblock();
+    let _ = raise(signal);
+    process::exit(128 + signal as i32)
 }
 
 /// A report that is printed once: at the end of a command, or before a signal terminates it.
@@ -51,11 +59,9 @@ impl FinalReport {
         outcome
     }
 
-    /// Terminates the process by the signal, so that a shell learns of it: it ends a loop that runs the command.
     fn print_before(&self, signals: SigSet) {
         let Ok(signal) = signals.wait() else { return };
         let _ = self.print();
-        let _ = signals.thread_unblock();
-        let _ = raise(signal);
+        end_by(signal)
     }
 }

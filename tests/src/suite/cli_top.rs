@@ -21,6 +21,7 @@ topic!(
         the_terminal_is_restored,
         metrics_grow,
         metrics_are_served,
+        the_first_process_of_a_container_ends_by_a_signal,
     ],
 );
 
@@ -44,7 +45,10 @@ fn top_shows_rates_and_processes_of_a_bus(context: &Context) -> Result<()> {
         await bus frames readers 1
         { while sleep 0.01; do echo hello; done; } | sluice bus pub frames &
         until [[ -s received ]]; do sleep 0.05; done
-        sluice top --once --json --interval 1s --kind bus --filter "$SCOPE" > rows
+        until
+            sluice top --once --json --interval 500ms --kind bus --filter "$SCOPE" > rows
+            grep -Eq '"messages_per_second": (0\.)?[1-9]' rows
+        do :; done
         kill $subscriber %2
         sed "s/\"pid\": $subscriber,/\"pid\": 1,/" rows"#;
     let row = row(context, text)?;
@@ -205,7 +209,7 @@ fn metrics_are_served(context: &Context) -> Result<()> {
         sluice pipe create frames
         sluice metrics --scope "$SCOPE" --listen ./socket &> log &
         server=$!
-        until [[ -S socket ]]; do sleep 0.05; done
+        until grep -qs '^sluice: metrics at /metrics of the socket ./socket$' log; do sleep 0.05; done
         get() { printf 'GET %s HTTP/1.1\r\nHost: a\r\n\r\n' "$1" | socat -t 10 - UNIX-CONNECT:socket | tr -d '\r'; }
         get /metrics > response
         head -n 2 response
@@ -231,4 +235,18 @@ log
 response
 ";
     expect_output(context, text, expected)
+}
+
+/// The kernel ignores signals without a handler that are sent to the first process of a PID namespace.
+fn the_first_process_of_a_container_ends_by_a_signal(context: &Context) -> Result<()> {
+    let text = r#"
+        for address in 127.0.0.1:0 ./socket; do
+            unshare --pid --fork sluice metrics --listen $address 2> log &
+            until grep -qs '^sluice: metrics at ' log; do sleep 0.05; done
+            kill "$(pgrep -P $!)"
+            wait $! || echo "status $?"
+            rm log
+        done
+        ls"#;
+    expect_output(context, text, "status 143\nstatus 143\n")
 }

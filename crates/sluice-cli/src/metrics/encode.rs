@@ -2,7 +2,8 @@
 //! The metrics of one moment. sluice-metrics(1) describes them.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::{fmt, path};
 
 use anyhow::{Context as _, Result};
 use prometheus_client::collector::Collector;
@@ -12,7 +13,7 @@ use prometheus_client::registry::Registry;
 use sluice::{ChannelInfo, Usage};
 use sluiced_protocol::Status;
 
-use crate::channels::{self, Counts, Found, SelectionArgs, lag};
+use crate::channels::{self, Counts, Found, Place, SelectionArgs, lag};
 use crate::store;
 
 /// Empty if the module does not answer.
@@ -21,10 +22,35 @@ pub struct Snapshot {
     /// The version of the module.
     module: Option<String>,
     channels: Vec<Found>,
-    /// Of the scopes with channels.
-    scopes: BTreeMap<String, Usage>,
+    /// The scopes with channels, by the number of their cgroup.
+    scopes: BTreeMap<Option<u64>, ScopeState>,
     /// None if sluiced does not answer, or not to this user.
     store: Option<Status>,
+}
+
+#[derive(Debug)]
+struct ScopeState {
+    label: String,
+    /// None if the scope is removed meanwhile.
+    usage: Option<Usage>,
+}
+
+impl ScopeState {
+    fn of(place: &Place) -> Self {
+        Self {
+            label: label(place),
+            usage: place.usage().ok(),
+        }
+    }
+}
+
+/// The directory of the scope, escaped so that different directories have different labels, which `Place::path` does not ensure.
+fn label(place: &Place) -> String {
+    let directory = place.directory.as_deref().map(path::absolute);
+    match directory {
+        Some(Ok(directory)) => sluice::escape(directory.as_os_str().as_bytes()),
+        _ => place.path.clone(),
+    }
 }
 
 impl Snapshot {
@@ -33,11 +59,8 @@ impl Snapshot {
         let channels = selection.list()?;
         let mut scopes = BTreeMap::new();
         for Found { place, .. } in &channels {
-            if !scopes.contains_key(&place.path) {
-                // It may be removed meanwhile.
-                let usage = place.usage().ok();
-                scopes.extend(usage.map(|usage| (place.path.clone(), usage)));
-            }
+            let scope = scopes.entry(place.cgroup_id);
+            scope.or_insert_with(|| ScopeState::of(place));
         }
         Ok(Self {
             module,
@@ -52,6 +75,20 @@ impl Snapshot {
         registry.register_collector(Box::new(self));
         text::encode(&mut encoded, &registry).context("cannot encode the metrics")?;
         Ok(encoded)
+    }
+
+    fn channel_labels(&self, found: &Found) -> Labels {
+        let Found { place, info } = found;
+        let scope = self.scopes.get(&place.cgroup_id);
+        vec![
+            ("kind", info.kind.to_string()),
+            ("name", info.name.to_string()),
+            (
+                "scope",
+                scope.map_or_else(String::new, |scope| scope.label.clone()),
+            ),
+            ("uid", info.uid.to_string()),
+        ]
     }
 }
 
@@ -165,7 +202,7 @@ impl Collector for Snapshot {
 
         let channels = |read: Read<ChannelInfo>| {
             let channels = self.channels.iter();
-            channels.map(move |found| (channel_labels(found), read(&found.info)))
+            channels.map(move |found| (self.channel_labels(found), read(&found.info)))
         };
         for (name, help, read) in COUNTERS {
             family(encoder, MetricType::Counter, (name, help), channels(read))?;
@@ -174,8 +211,10 @@ impl Collector for Snapshot {
             gauge(encoder, (name, help), channels(read))?;
         }
         for (name, help, read) in OF_SCOPE {
-            let scopes = self.scopes.iter();
-            let values = scopes.map(|(scope, usage)| (vec![("scope", scope.clone())], read(usage)));
+            let values = self.scopes.values().map(|scope| {
+                let labels = vec![("scope", scope.label.clone())];
+                (labels, scope.usage.as_ref().and_then(read))
+            });
             gauge(encoder, (name, help), values)?;
         }
         self.store
@@ -203,16 +242,6 @@ fn encode_store(encoder: &mut DescriptorEncoder, status: &Status) -> fmt::Result
         ("sluice_store_maps", "Stored maps by their state"),
         values,
     )
-}
-
-fn channel_labels(found: &Found) -> Labels {
-    let Found { place, info } = found;
-    vec![
-        ("kind", info.kind.to_string()),
-        ("name", info.name.to_string()),
-        ("scope", place.path.clone()),
-        ("uid", info.uid.to_string()),
-    ]
 }
 
 #[cfg(test)]
@@ -259,13 +288,18 @@ mod tests {
         let bus = |info: &mut abi::ChannelInfo| {
             (info.messages, info.lag, info.uid) = (u64::MAX, 3, 1000);
         };
+        let channels = vec![
+            found(abi::KIND_BUS, "a \"quoted\" \\ name\n", bus),
+            found(abi::KIND_PIPE, "p", |info| info.total_bytes = 4096),
+        ];
+        let scope = ScopeState {
+            label: label(&channels[0].place),
+            usage: None,
+        };
         Snapshot {
             module: Some("0.1.0".to_owned()),
-            channels: vec![
-                found(abi::KIND_BUS, "a \"quoted\" \\ name\n", bus),
-                found(abi::KIND_PIPE, "p", |info| info.total_bytes = 4096),
-            ],
-            scopes: BTreeMap::new(),
+            channels,
+            scopes: [(Some(7), scope)].into(),
             store: Some(Status {
                 error: None,
                 maps: vec![map.clone(), map],
@@ -294,6 +328,24 @@ mod tests {
         }
         assert!(!text.contains(&format!("sluice_channel_messages_total{pipe}")));
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn directories_that_look_alike_have_different_labels() {
+        let parent = std::env::temp_dir().join(format!("sluice-labels-{}", std::process::id()));
+        let label = |name: &str| {
+            let directory = parent.join(name);
+            fs::create_dir_all(&directory).unwrap();
+            label(&Place {
+                path: crate::output::shown(directory.as_os_str().as_bytes()),
+                cgroup_id: None,
+                scope: Scope::at(directory).unwrap(),
+            })
+        };
+        let (control, text) = (label("a\u{1b}"), label(r"a\x1b"));
+        fs::remove_dir_all(&parent).unwrap();
+        assert!(control.ends_with(r"/a\x1b"), "{control}");
+        assert!(text.ends_with(r"/a\\x1b"), "{text}");
     }
 
     #[test]

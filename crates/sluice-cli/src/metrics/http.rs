@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An HTTP/1.1 server of one page. It closes a connection after one response, and in any case after some seconds.
+//! An HTTP/1.1 server of one page. It closes a connection after one response. A request, and then the response, have some seconds.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use super::listener::Listener;
 
 /// Connections at the same time; further ones wait.
 const CONNECTIONS: usize = 8;
-/// The longest time for a request and its response.
+/// The longest time for a request, and for a response when the metrics are there.
 const TIME: Duration = Duration::from_secs(5);
 /// How long the end of the client is awaited after the response.
 const LINGER: Duration = Duration::from_secs(1);
@@ -29,15 +30,17 @@ struct Response {
     is_head: bool,
 }
 
-/// Does not return.
-pub fn serve(listener: &Listener, metrics: impl Fn() -> Result<String> + Sync) -> Result<()> {
+/// Does not return. Takes the metrics for one request at a time, because those of many channels need much memory.
+pub fn serve(listener: &Listener, metrics: impl FnMut() -> Result<String> + Send) -> Result<()> {
+    let metrics = Mutex::new(metrics);
+    let metrics = || metrics.lock().unwrap_or_else(PoisonError::into_inner)();
     thread::scope(|threads| {
         for _ in 0..CONNECTIONS {
             threads.spawn(|| {
                 loop {
                     match listener.accept() {
                         // A client that fails learns it by itself.
-                        Ok(stream) => drop(answer(stream, TIME, &metrics)),
+                        Ok(stream) => drop(answer(stream, TIME, metrics)),
                         // For example because this process has too many open files.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
                     }
@@ -61,6 +64,8 @@ fn answer(
         Ok(request) => respond(&request, metrics),
         Err(status) => Response::failed(status),
     };
+    // The metrics may have taken longer, on a busy host or after those for other requests.
+    connection.end = Instant::now() + time;
     connection.write_all(response.head().as_bytes())?;
     if !response.is_head {
         connection.write_all(response.body.as_bytes())?;
@@ -112,7 +117,7 @@ impl Response {
     }
 }
 
-/// A connection that has a time limit in all.
+/// A connection whose reads and writes have a time limit in all.
 struct Connection {
     stream: UnixStream,
     end: Instant,
@@ -273,6 +278,22 @@ mod tests {
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(100));
         assert!(response(many.as_bytes()).starts_with("HTTP/1.1 431 "));
         assert_eq!(response(b"GET /metr"), "");
+    }
+
+    #[test]
+    fn slow_metrics_leave_time_for_the_response() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let limit = Duration::from_secs(1);
+        let metrics = || {
+            thread::sleep(limit);
+            Ok("# EOF\n".to_owned())
+        };
+        answer(server, limit, metrics).unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("\r\n\r\n# EOF\n"), "{text}");
     }
 
     #[test]

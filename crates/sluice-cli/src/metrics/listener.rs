@@ -40,9 +40,9 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Must be called before other threads start.
+    /// A signal ends the process. Must be called before other threads start.
     pub fn bind(&self) -> Result<Listener> {
-        match self {
+        let (listener, page) = match self {
             Self::Tcp(address) => {
                 let listener = TcpListener::bind(address).with_context(|| {
                     format!(
@@ -50,8 +50,7 @@ impl Address {
                     )
                 })?;
                 let address = listener.local_addr().context("the socket has no address")?;
-                output::note(&format!("sluice: metrics at http://{address}/metrics"));
-                Ok(Listener::Tcp(listener))
+                (Listener::Tcp(listener), format!("http://{address}/metrics"))
             }
             Self::Path(path) => {
                 let listener = bind_path(path).with_context(|| {
@@ -60,11 +59,21 @@ impl Address {
                         path.display()
                     )
                 })?;
-                let removed = path.clone();
-                // A signal is the only end.
-                FinalReport::new(move || Ok(fs::remove_file(&removed)?))?;
-                Ok(Listener::Unix(listener))
+                let page = format!("/metrics of the socket {}", path.display());
+                (Listener::Unix(listener), page)
             }
+        };
+        let address = self.clone();
+        // Also without a socket to remove: the first process of a container would ignore the signal.
+        FinalReport::new(move || address.release())?;
+        output::note(&format!("sluice: metrics at {page}"));
+        Ok(listener)
+    }
+
+    fn release(&self) -> Result<()> {
+        match self {
+            Self::Tcp(_) => Ok(()),
+            Self::Path(path) => Ok(fs::remove_file(path)?),
         }
     }
 }

@@ -5,6 +5,8 @@ mod encode;
 mod http;
 mod listener;
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use clap::Args;
 
@@ -12,6 +14,9 @@ use self::encode::Snapshot;
 use self::listener::Address;
 use crate::channels::SelectionArgs;
 use crate::output;
+
+/// For how long metrics can be taken without a note: half of the time that Prometheus gives a request by default.
+const SLOW: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub struct Arguments {
@@ -29,12 +34,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let selection = &arguments.selection;
     match &arguments.listen {
         None => output::print(&Snapshot::take(selection)?.encode()?),
-        Some(address) => http::serve(&address.bind()?, || {
-            let snapshot = Snapshot::take(selection).unwrap_or_else(|error| {
-                output::note(&format!("sluice: {}", sluice::explain(error.as_ref())));
-                Snapshot::default()
-            });
-            snapshot.encode()
-        }),
+        Some(address) => serve(selection, address),
     }
+}
+
+fn serve(selection: &SelectionArgs, address: &Address) -> Result<()> {
+    let mut was_slow = false;
+    http::serve(&address.bind()?, || {
+        let started = Instant::now();
+        let snapshot = Snapshot::take(selection).unwrap_or_else(|error| {
+            output::note(&format!("sluice: {}", sluice::explain(error.as_ref())));
+            Snapshot::default()
+        });
+        let encoded = snapshot.encode();
+        let time = started.elapsed();
+        if time > SLOW && !was_slow {
+            was_slow = true;
+            output::note(&format!(
+                "sluice: the metrics took {} s; select channels with --kind or --scope, or allow requests more time",
+                time.as_secs()
+            ));
+        }
+        encoded
+    })
 }
