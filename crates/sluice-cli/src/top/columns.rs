@@ -153,9 +153,13 @@ impl Column {
 }
 
 pub fn processes(processes: &[Process]) -> String {
-    let text = |process: &Process| match process.access.as_str() {
-        "" => format!("{}/{}", process.command, process.pid),
-        access => format!("{}/{}:{access}", process.command, process.pid),
+    let text = |process: &Process| {
+        // A process chooses its name, which must not look like two processes.
+        let command = process.command.replace(char::is_whitespace, "_");
+        match process.access.as_str() {
+            "" => format!("{command}/{}", process.pid),
+            access => format!("{command}/{}:{access}", process.pid),
+        }
     };
     processes.iter().map(text).collect::<Vec<_>>().join(" ")
 }
@@ -329,6 +333,17 @@ mod tests {
         assert_eq!(filtered("publisher/10"), "prices");
         assert_eq!(filtered("map"), "jobs");
         assert_eq!(filtered("nothing"), "");
+    }
+
+    #[test]
+    fn a_name_does_not_look_like_two_processes() {
+        let process = |pid, command: &str| Process {
+            pid,
+            command: command.to_owned(),
+            access: "w".to_owned(),
+        };
+        let listed = [process(7, "a/1:w b\u{3000}c"), process(8, "d")];
+        assert_eq!(processes(&listed), "a/1:w_b_c/7:w d/8:w");
     }
 
     #[test]

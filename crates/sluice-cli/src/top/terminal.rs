@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The terminal while `sluice top` draws on it. It is restored at the end, before a signal stops or ends the process, and on a panic.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result};
@@ -15,6 +17,8 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, Signal, raise};
 
 use super::view::{Line, Style};
@@ -26,8 +30,8 @@ pub struct Terminal {
 
 #[derive(Default)]
 struct Shared {
-    /// Held while the terminal is drawn on, or is not ours.
-    drawing: Mutex<()>,
+    /// Whether the terminal is given back for good. Locked while the terminal is drawn on, or is not ours.
+    has_ended: Mutex<bool>,
     /// Whether the process was stopped since the last drawing.
     was_stopped: AtomicBool,
 }
@@ -36,13 +40,14 @@ impl Terminal {
     /// Must be called before other threads start, because threads inherit the signal mask.
     pub fn enter() -> Result<Self> {
         let mut handled = signals::termination();
-        for signal in [Signal::SIGTSTP, Signal::SIGCONT] {
+        for signal in [Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGCONT] {
             if !signals::is_ignored(signal) {
                 handled.add(signal);
             }
         }
         handled.thread_block().context("cannot block signals")?;
-        enter().context("cannot set up the terminal; use --once or --json")?;
+        let input = input().and_then(|input| enter().map(|()| input));
+        let input = input.context("cannot set up the terminal; use --once or --json")?;
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             leave();
@@ -51,11 +56,13 @@ impl Terminal {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         thread::spawn(move || of_thread.handle(handled));
+        let of_thread = Arc::clone(&shared);
+        thread::spawn(move || of_thread.end_at_hangup(&input));
         Ok(Self { shared })
     }
 
     pub fn draw(&self, lines: &[Line]) -> io::Result<()> {
-        let _drawing = self.shared.lock();
+        let _locked = self.shared.lock();
         let mut text = Vec::new();
         queue!(text, BeginSynchronizedUpdate)?;
         for (row, (style, line)) in (0..).zip(lines) {
@@ -89,32 +96,65 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _drawing = self.shared.lock();
+        let mut has_ended = self.shared.lock();
+        *has_ended = true;
         leave();
     }
 }
 
 impl Shared {
-    fn lock(&self) -> impl Drop + '_ {
-        self.drawing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.has_ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn handle(&self, signals: SigSet) {
         while let Ok(signal) = signals.wait() {
-            let drawing = self.lock();
+            let has_ended = self.lock();
             leave();
-            if signal != Signal::SIGCONT {
-                let only: SigSet = [signal].into_iter().collect();
-                // The process stops here, or ends.
-                let _ = only.thread_unblock();
-                let _ = raise(signal);
-                let _ = only.thread_block();
+            match signal {
+                Signal::SIGCONT => {}
+                Signal::SIGTSTP => stop(),
+                _ => signals::end_by(signal),
             }
-            let _ = enter();
-            self.was_stopped.store(true, Ordering::Relaxed);
-            drop(drawing);
+            if !*has_ended {
+                let _ = enter();
+                self.was_stopped.store(true, Ordering::Relaxed);
+            }
         }
     }
+
+    /// Ends the process as SIGHUP does, which not every process of a terminal gets: crossterm would read for ever.
+    fn end_at_hangup(&self, input: &OwnedFd) {
+        wait_for_hangup(input);
+        let _locked = self.lock();
+        leave();
+        signals::end_by(Signal::SIGHUP)
+    }
+}
+
+fn stop() {
+    let only = SigSet::from(Signal::SIGTSTP);
+    let _ = only.thread_unblock();
+    // Returns when the process continues.
+    let _ = raise(Signal::SIGTSTP);
+    let _ = only.thread_block();
+}
+
+/// The terminal from which crossterm reads the keys.
+fn input() -> io::Result<OwnedFd> {
+    let stdin = io::stdin();
+    match stdin.is_terminal() {
+        true => stdin.as_fd().try_clone_to_owned(),
+        false => Ok(File::open("/dev/tty")?.into()),
+    }
+}
+
+fn wait_for_hangup(input: &OwnedFd) {
+    let mut fds = [PollFd::new(input.as_fd(), PollFlags::empty())];
+    // poll() always reports a hang-up, but the kernel need not wake a call that waits for nothing else: hence the timeout, a second.
+    while matches!(poll(&mut fds, 1000u16), Ok(0) | Err(Errno::EINTR)) {}
 }
 
 /// Whether the terminal is set up for drawing.
@@ -123,7 +163,7 @@ static IS_SET_UP: AtomicBool = AtomicBool::new(false);
 fn enter() -> io::Result<()> {
     enable_raw_mode()?;
     IS_SET_UP.store(true, Ordering::Relaxed);
-    execute!(io::stdout(), EnterAlternateScreen, Hide)
+    execute!(io::stdout(), EnterAlternateScreen, Hide).inspect_err(|_| leave())
 }
 
 /// Only once, since it moves the cursor. What fails is of a terminal that is gone.
@@ -131,5 +171,25 @@ fn leave() {
     if IS_SET_UP.swap(false, Ordering::Relaxed) {
         let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::pty::openpty;
+
+    use super::*;
+
+    #[test]
+    fn only_a_hangup_ends_the_wait_for_it() {
+        let pty = openpty(None, None).unwrap();
+        let waiting = thread::spawn(move || wait_for_hangup(&pty.slave));
+        nix::unistd::write(&pty.master, b"key\n").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        drop(pty.master);
+        waiting.join().unwrap();
     }
 }

@@ -9,6 +9,7 @@ use sluice::{Account, Usage};
 use super::columns::{cells, fit, heading, layout, line, processes, scaled};
 use super::keys::State;
 use super::sample::Row;
+use crate::output;
 
 const HELP: &str = "\
 Keys of sluice top
@@ -144,7 +145,7 @@ fn usage(header: &Header) -> String {
 
 fn status(state: &State) -> String {
     if let Some(error) = &state.error {
-        return format!("no new sample: {error}");
+        return format!("no new sample: {}", output::shown(error.as_bytes()));
     }
     if state.is_editing {
         return format!(
@@ -305,8 +306,13 @@ pipe 中文\\x1b[2J  /sys/fs/cgroup/a  root        1    0     -    3.5M       0 
             "filter: quotes_  (Enter keeps it, Esc removes it)"
         );
         assert!(lines[0].1.contains("channels 1,"), "{}", lines[0].1);
-        state.error = Some("no /dev/sluice/ctl".to_owned());
-        let lines = screen(&mut state, &header(), 80, 24);
-        assert_eq!(lines[23].1, "no new sample: no /dev/sluice/ctl");
+        for (error, shown) in [
+            ("no /dev/sluice/ctl", "no /dev/sluice/ctl"),
+            ("no /a\u{1b}[2J", r"no /a\x1b[2J"),
+        ] {
+            state.error = Some(error.to_owned());
+            let lines = screen(&mut state, &header(), 80, 24);
+            assert_eq!(lines[23].1, format!("no new sample: {shown}"));
+        }
     }
 }
