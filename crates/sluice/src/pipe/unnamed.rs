@@ -56,7 +56,7 @@ impl Unnamed {
 fn open_error(error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENXIO) => Error::NoReader {
-            what: "the unnamed pipe".to_owned(),
+            what: "the default pipe".to_owned(),
         },
         _ => node_error(PIPE_NODE, error),
     }
