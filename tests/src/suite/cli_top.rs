@@ -104,9 +104,8 @@ fn top_shows_another_user_no_other_scope_and_process(context: &Context) -> Resul
     let text = r#"
         exec 9< "$(command -v sluice)"
         sluice pipe create --scope "$SCOPE/other" hidden
-        sluice pipe create --permissions 666 shown
-        sluice pipe recv shown > /dev/null &
-        await pipe shown readers 1
+        sluice bus sub --create shown > /dev/null &
+        await bus shown readers 1
         top() {
             "$@" top --once --json --interval 100ms --filter "$SCOPE" > rows
             grep -E '"(name|command)"' rows | tr -d ' ",' | sort
@@ -128,12 +127,15 @@ const TERMINAL: &str = r#"
     export LC_ALL=C.UTF-8
     for name in alpha beta; do sluice pipe create $name; done
     sluice bus create gamma
-    terminal() { tmux -S terminal -f /dev/null "$@"; }
+    echo 'set -g status off' > config
+    terminal() { tmux -S terminal -f config "$@"; }
     type() { terminal send-keys "$@"; }
     shows() { until terminal capture-pane -p | grep -Eq -- "$1"; do sleep 0.05; done; }
     names() { terminal capture-pane -p | awk '/^(pipe|bus) +[a-z]+ +[/…]/ { printf "%s ", $2 } END { print "" }'; }
     terminal new-session -d -x 80 -y 24 'exec bash --norc --noprofile'
-    trap 'terminal kill-server' EXIT
+    processes=$(terminal display-message -p '/proc/#{pid}/status /proc/#{pane_pid}/status')
+    end() { terminal kill-server; while grep -qs '^State:.[^Z]' $processes; do sleep 0.05; done; }
+    trap end EXIT
     start() { type "sluice top --scope '$SCOPE' --sort name --interval 100ms; echo status \$?" Enter; shows '^KIND NAME +SCOPE'; }
 "#;
 
