@@ -78,9 +78,10 @@ impl Queue {
     /// requests.
     pub fn receive_ahead(&mut self) -> bool {
         let before = self.received_ahead.len();
-        while self.budget > 0
-            && let Ok(request) = self.receive(Wait::Never)
-        {
+        while self.budget > 0 {
+            let Ok(request) = self.receive(Wait::Never) else {
+                break;
+            };
             self.budget = self.budget.saturating_sub(cost(&request.0));
             self.received_ahead.push_back(request);
         }

@@ -296,9 +296,8 @@ impl Replies {
         let lost = self.losses.add_frame(&message);
         let server = self.expected.get(&tag).map(|reply| reply.server);
         let asked = server.map(|server| Asked { server, tag });
-        if asked.is_some_and(|asked| asked.is_answered_by(&message))
-            && let Some(reply) = self.expected.remove(&tag)
-        {
+        let answered = asked.filter(|asked| asked.is_answered_by(&message));
+        if let Some(reply) = answered.and_then(|asked| self.expected.remove(&asked.tag)) {
             ended.push((reply.call, Ok(message.bytes().to_vec())));
         }
         if self
