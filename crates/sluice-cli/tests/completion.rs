@@ -45,6 +45,8 @@ fn bash_completes_commands_options_values_and_files() {
         "feed",
         "store",
         "ls",
+        "top",
+        "metrics",
         "bench",
         "doctor",
         "unload",
