@@ -17,6 +17,11 @@ pub fn mount_point(table: &str) -> Option<&str> {
     })
 }
 
+/// The own cgroup in the text of /proc/self/cgroup.
+pub fn unified_path(table: &str) -> Option<&str> {
+    table.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
 /// Where the hierarchy is mounted.
 pub fn root() -> Result<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo");

@@ -26,7 +26,7 @@ pub struct Holder {
     pub name: Option<Vec<u8>>,
     /// The inode of the directory of the channel's scope; none where `name` is none.
     pub cgroup_id: Option<u64>,
-    /// What it is open for: "r", "w", "rw", or "" if that is unknown.
+    /// Its access: "r", "w", "rw", or "" if unknown.
     pub access: String,
     /// Whether the process has closed all files of this kind, and holds a mapping only.
     pub is_mapping: bool,

@@ -15,9 +15,8 @@ use sluiced_protocol::{
     SOCKET, Selection, Status, SyncMode,
 };
 
-use crate::args;
-use crate::output;
 use crate::table::{Column, Columns, Row, Value, table};
+use crate::{args, cgroup, output};
 
 /// How long [`status_soon`] waits.
 const SOON: Duration = Duration::from_secs(2);
@@ -333,8 +332,8 @@ pub fn status_soon() -> Option<Status> {
 fn own_cgroup() -> Result<Bytes> {
     let table = std::fs::read_to_string("/proc/self/cgroup")
         .context("cannot read /proc/self/cgroup; give --scope")?;
-    let path = table.lines().find_map(|line| line.strip_prefix("0::"));
-    path.map(Bytes::from)
+    cgroup::unified_path(&table)
+        .map(Bytes::from)
         .context("this process has no cgroup of version 2; give --scope")
 }
 
@@ -347,8 +346,27 @@ pub fn failure_kind(error: &DaemonError) -> Option<FailureKind> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A map of root that works.
+    pub fn stored_map() -> MapStatus {
+        MapStatus {
+            map: MapName {
+                path: "/a".into(),
+                name: "x".into(),
+            },
+            uid: 0,
+            gid: 0,
+            state: MapState::Attached,
+            reason: None,
+            entries: 0,
+            bytes: 0,
+            stored: 0,
+            sync: SyncMode::Always,
+            interval_ms: None,
+        }
+    }
 
     #[test]
     fn a_cgroup_is_its_path_or_its_directory() {

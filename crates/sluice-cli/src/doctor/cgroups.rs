@@ -57,7 +57,7 @@ pub fn own(system: &System) -> Finding {
             return Finding::problem(CHECK, found, MOUNT_PROC);
         }
     };
-    match own_path(&table) {
+    match cgroup::unified_path(&table) {
         Some(path) if path.ends_with(" (deleted)") => Finding::problem(
             CHECK,
             format!("{path} was removed, so that no process can join it"),
@@ -87,13 +87,9 @@ fn describe(path: &str, directory: Option<&Path>) -> String {
 pub fn directory(system: &System) -> Option<PathBuf> {
     let (mounts, own) = (system.text(MOUNTS).ok()?, system.text(OWN).ok()?);
     let point = Path::new(cgroup::mount_point(&mounts)?);
-    let path = point.join(own_path(&own)?.trim_start_matches('/'));
+    let path = point.join(cgroup::unified_path(&own)?.trim_start_matches('/'));
     // Without the slash behind the root.
     Some(path.components().collect())
-}
-
-fn own_path(table: &str) -> Option<&str> {
-    table.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 #[cfg(test)]

@@ -103,26 +103,16 @@ fn of_error(error: &io::Error) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use sluiced_protocol::{MapName, MapState, MapStatus, SyncMode};
+    use sluiced_protocol::MapStatus;
 
     use super::super::system::tests::tree;
     use super::*;
+    use crate::store::tests::stored_map;
 
     fn map(reason: Option<&str>) -> MapStatus {
         MapStatus {
-            map: MapName {
-                path: "/a".into(),
-                name: "x".into(),
-            },
-            uid: 0,
-            gid: 0,
-            state: MapState::Attached,
             reason: reason.map(str::to_owned),
-            entries: 0,
-            bytes: 0,
-            stored: 0,
-            sync: SyncMode::Always,
-            interval_ms: None,
+            ..stored_map()
         }
     }
 

@@ -94,7 +94,7 @@ impl Snapshot {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What is none is not exported.
+/// A value of `None` is not exported.
 fn family(
     encoder: &mut DescriptorEncoder,
     kind: MetricType,
@@ -246,15 +246,14 @@ fn encode_store(encoder: &mut DescriptorEncoder, status: &Status) -> fmt::Result
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::sync::Arc;
 
     use sluice_abi as abi;
-    use sluiced_protocol::{MapName, MapState, MapStatus, SyncMode};
-
-    use std::path::PathBuf;
 
     use super::*;
     use crate::channels::Place;
+    use crate::store::tests::stored_map;
 
     fn found(kind: u32, name: &str, set: impl FnOnce(&mut abi::ChannelInfo)) -> Found {
         let mut info = abi::ChannelInfo::EMPTY;
@@ -272,21 +271,7 @@ mod tests {
     }
 
     fn example() -> Snapshot {
-        let map = MapStatus {
-            map: MapName {
-                path: "/a".into(),
-                name: "x".into(),
-            },
-            uid: 0,
-            gid: 0,
-            state: MapState::Attached,
-            reason: None,
-            entries: 0,
-            bytes: 0,
-            stored: 0,
-            sync: SyncMode::Always,
-            interval_ms: None,
-        };
+        let map = stored_map();
         let bus = |info: &mut abi::ChannelInfo| {
             (info.messages, info.lag, info.uid) = (u64::MAX, 3, 1000);
         };

@@ -218,9 +218,17 @@ mod tests {
             .collect()
     }
 
+    /// The screen of the example has this text, then empty lines, then the status.
+    fn expect_screen(width: usize, height: usize, expected: &str, empty: usize) {
+        let lines = screen(&mut example(), &header(), width, height);
+        assert_eq!(
+            text(&lines),
+            expected.to_owned() + &"\n".repeat(empty) + STATUS
+        );
+    }
+
     #[test]
     fn the_screen_of_80_columns() {
-        let lines = screen(&mut example(), &header(), 80, 24);
         let expected = "\
 module 0.1.0: channels 2, msg/s 48K, bytes/s 3.5M, lost/s 2.5; every 2s
 bus 'prices' of root in /sys/fs/cgroup/system.slice/quotes.service
@@ -230,17 +238,13 @@ KIND NAME         SCOPE              RD   WR MSG/S BYTES/S USE%   LAG  LOST WAIT
 bus  prices       …/quotes.service    3    1   48K       -   31    12  1.5K    2
 pipe 中文\\x1b[2J  /sys/fs/cgroup/a    1    0     -    3.5M    0     -     -    0
 ";
-        assert_eq!(
-            text(&lines),
-            expected.to_owned() + &"\n".repeat(16) + STATUS
-        );
+        expect_screen(80, 24, expected, 16);
     }
 
     const STATUS: &str = "by messages; ? help, / filter, < > sort, r reverse, p pause, q quit\n";
 
     #[test]
     fn the_screen_of_120_columns() {
-        let lines = screen(&mut example(), &header(), 120, 40);
         let expected = "\
 module 0.1.0: channels 2, msg/s 48K, bytes/s 3.5M, lost/s 2.5; every 2s
 bus 'prices' of root in /sys/fs/cgroup/system.slice/quotes.service
@@ -250,10 +254,7 @@ KIND NAME         SCOPE             USER       RD   WR MSG/S BYTES/S BACKLOG USE
 bus  prices       …e/quotes.service root        3    1   48K       -     20K   31    12  1.5K    2.5    2 feeder/812:w …
 pipe 中文\\x1b[2J  /sys/fs/cgroup/a  root        1    0     -    3.5M       0    0     -     -      -    0
 ";
-        assert_eq!(
-            text(&lines),
-            expected.to_owned() + &"\n".repeat(32) + STATUS
-        );
+        expect_screen(120, 40, expected, 32);
     }
 
     #[test]
