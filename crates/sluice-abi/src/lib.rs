@@ -17,6 +17,8 @@ pub mod netlink;
 #[cfg(test)]
 mod pages;
 pub mod ring;
+#[cfg(test)]
+mod spec;
 
 const TYPE: u32 = 0xC7;
 

@@ -43,19 +43,33 @@ fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
     table.lines().skip(2).map(cells)
 }
 
-/// The values in the table of commands.
-fn commands() -> Vec<Fact> {
+/// A row of the table of commands, for one command.
+pub(super) struct Command {
+    pub name: String,
+    pub value: u64,
+    /// The name of its structure, if it has one.
+    pub argument: Option<String>,
+}
+
+pub(super) fn commands() -> Vec<Command> {
     let page = page("common");
     let (_, table) = page.split_once("## Commands\n").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
-    let mut facts = Vec::new();
+    let mut commands = Vec::new();
     for row in rows(table) {
-        for (command, value) in row[0].split(", ").zip(row[1].split(", ")) {
+        let argument = row[2]
+            .strip_prefix('[')
+            .and_then(|link| link.split_once(']'));
+        for (name, value) in row[0].split(", ").zip(row[1].split(", ")) {
             let hex = value.strip_prefix("0x").unwrap();
-            facts.push((number(command), u64::from_str_radix(hex, 16).unwrap()));
+            commands.push(Command {
+                name: name.to_owned(),
+                value: u64::from_str_radix(hex, 16).unwrap(),
+                argument: argument.map(|(name, _)| name.to_owned()),
+            });
         }
     }
-    facts
+    commands
 }
 
 /// The digits at the beginning of a text, and the rest.
@@ -109,7 +123,10 @@ fn layouts(page: &str) -> Vec<Fact> {
 #[test]
 fn the_pages_have_the_commands_and_structures_of_the_header() {
     let facts = facts();
-    let mut described = commands();
+    let mut described: Vec<Fact> = commands()
+        .iter()
+        .map(|command| (number(&command.name), command.value))
+        .collect();
     for name in PAGES {
         described.extend(layouts(&page(name)));
     }

@@ -23,6 +23,11 @@ macro_rules! structure {
         // SAFETY: as above, for all values; the assertion excludes padding.
         unsafe impl bytemuck::Pod for $name {}
 
+        #[cfg(test)]
+        impl $crate::spec::Type for $name {
+            const NAME: &'static str = $c;
+        }
+
         impl $name {
             pub const SIZE: usize = std::mem::size_of::<Self>();
 
@@ -35,9 +40,9 @@ macro_rules! structure {
             }
 
             #[cfg(test)]
-            pub(crate) fn layout() -> Vec<$crate::header::Fact> {
-                let offsets = [$((stringify!($field), std::mem::offset_of!(Self, $field))),*];
-                $crate::header::layout($c, Self::SIZE, &offsets)
+            pub(crate) fn layout() -> $crate::spec::Structure {
+                let fields = vec![$($crate::spec::Field::new::<$type>(stringify!($field), std::mem::offset_of!(Self, $field))),*];
+                $crate::spec::Structure { name: $c, size: Self::SIZE, fields }
             }
         }
     };
