@@ -19,17 +19,24 @@ impl MaliciousConsumer<Memfd> {
     /// Returns it with the socket on which the library sets up its producer.
     pub fn new() -> (Self, OwnedFd) {
         let (peer, socket) = Peer::pair();
+        (Self::over(peer, |_| {}), socket)
+    }
+
+    /// On a connection, with a hello that has been changed.
+    pub fn over(peer: Peer, tamper: impl FnOnce(&mut Hello)) -> Self {
         let file = memfd(CTRL_SIZE as u64);
         let memory = Memory::map_writable(&file, CTRL_SIZE);
         seal(&file, SEALS);
-        peer.send(&Hello::consumer().bytes(), &[file.as_fd()])
+        let mut hello = Hello::consumer();
+        tamper(&mut hello);
+        peer.send(&hello.bytes(), &[file.as_fd()])
             .expect("not sent");
-        peer.send(&reply(0), &[]).expect("not sent");
-        let consumer = Self {
+        // A tampered hello may be refused already.
+        let _ = peer.send(&reply(0), &[]);
+        Self {
             carrier: Memfd { peer, file },
             memory,
-        };
-        (consumer, socket)
+        }
     }
 
     /// Receives the producer's hello and maps its file: control structure and data.

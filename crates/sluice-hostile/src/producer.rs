@@ -53,18 +53,25 @@ impl MaliciousProducer<Memfd> {
     /// Returns it with the socket on which the library sets up its consumer.
     pub fn new(capacity: usize) -> (Self, OwnedFd) {
         let (peer, socket) = Peer::pair();
+        (Self::over(peer, capacity, |_| {}), socket)
+    }
+
+    /// On a connection, with a hello that has been changed.
+    pub fn over(peer: Peer, capacity: usize, tamper: impl FnOnce(&mut Hello)) -> Self {
         let file = memfd((DATA + capacity) as u64);
         let memory = Memory::map_writable(&file, DATA + capacity);
         seal(&file, SEALS);
-        peer.send(&Hello::producer(capacity).bytes(), &[file.as_fd()])
+        let mut hello = Hello::producer(capacity);
+        tamper(&mut hello);
+        peer.send(&hello.bytes(), &[file.as_fd()])
             .expect("not sent");
-        peer.send(&reply(0), &[]).expect("not sent");
-        let producer = Self {
+        // A tampered hello may be refused already.
+        let _ = peer.send(&reply(0), &[]);
+        Self {
             carrier: Memfd { peer, file },
             memory,
             capacity,
-        };
-        (producer, socket)
+        }
     }
 
     /// Receives the consumer's hello and maps its file: the control structure.

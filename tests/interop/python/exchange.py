@@ -141,4 +141,5 @@ def main():
         print(f"gone: {closed}")
 
 
-main()
+if __name__ == "__main__":
+    main()
