@@ -6,6 +6,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::process::Command;
 
+use memchr::memmem;
+
 use super::system::System;
 
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
@@ -22,7 +24,7 @@ const KEYS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Why the kernel may refuse the module in this file, and what to do; none if it loads modules without a signature.
+/// Why the kernel may refuse the module in this file, and what to do; none if it loads modules without a signature, or knows the key.
 pub fn refusal(system: &System, module: &str, release: &str) -> Option<(String, String)> {
     let reason = requirement(system)?;
     let present = KEYS.iter().find(|(public, _)| system.exists(public));
@@ -30,18 +32,57 @@ pub fn refusal(system: &System, module: &str, release: &str) -> Option<(String, 
     let enrol = format!(
         "'sudo mokutil --import {public}', reboot, select 'Enroll MOK' in the menu, and 'sudo modprobe sluice'"
     );
-    Some(match is_signed(&system.path(module)) {
-        Some(false) => (
+    let not_enrolled = format!(
+        "{reason} requires that the key of {module}, {public}, is enrolled, which it is not"
+    );
+    if is_signed(&system.path(module)) == Some(false) {
+        return Some((
             format!("{module} has no signature, which {reason} requires"),
             format!(
                 "run 'sudo /lib/modules/{release}/build/scripts/sign-file sha256 {private} {public} {module}', {enrol}"
             ),
-        ),
-        _ => (
+        ));
+    }
+    match enrolment(system, public) {
+        Enrolment::Done => None,
+        Enrolment::AtBoot => Some((
+            format!("{not_enrolled} before the next boot"),
+            "reboot, select 'Enroll MOK' in the menu, and give the password that you chose for mokutil; if no menu appeared, 'sudo mokutil --import' again".to_owned(),
+        )),
+        Enrolment::Missing => Some((not_enrolled, format!("run {enrol}"))),
+        Enrolment::Unknown => Some((
             format!("{reason} requires that the key of {module} is enrolled"),
             format!("run 'sudo modprobe sluice'; if it fails, {enrol}"),
-        ),
-    })
+        )),
+    }
+}
+
+/// Whether the firmware's list of the machine's owner has a key.
+enum Enrolment {
+    Done,
+    /// Its owner is asked at the next boot.
+    AtBoot,
+    Missing,
+    /// The key cannot be read, or there is no such list.
+    Unknown,
+}
+
+fn enrolment(system: &System, public: &str) -> Enrolment {
+    let Ok(key) = fs::read(system.path(public)) else {
+        return Enrolment::Unknown;
+    };
+    if variables(system, "MokNew-").any(|list| memmem::find(&list, &key).is_some()) {
+        return Enrolment::AtBoot;
+    }
+    // A list that is too long for one variable continues in MokListRT1.
+    let mut lists = variables(system, "MokListRT").peekable();
+    if lists.peek().is_none() {
+        return Enrolment::Unknown;
+    }
+    match lists.any(|list| memmem::find(&list, &key).is_some()) {
+        true => Enrolment::Done,
+        false => Enrolment::Missing,
+    }
 }
 
 /// What makes the kernel require signatures.
@@ -71,12 +112,15 @@ fn requirement(system: &System) -> Option<String> {
 
 /// The value of the variable follows four bytes of attributes.
 fn is_secure_boot(system: &System) -> bool {
+    variables(system, "SecureBoot-").any(|bytes| bytes.get(4) == Some(&1))
+}
+
+/// The contents of the firmware's variables whose names begin so.
+fn variables<'a>(system: &'a System, prefix: &'a str) -> impl Iterator<Item = Vec<u8>> + 'a {
     let names = system.names(EFI_VARIABLES).into_iter();
-    let mut variables = names.filter(|name| name.starts_with("SecureBoot-"));
-    variables.any(|name| {
-        let bytes = fs::read(system.path(&format!("{EFI_VARIABLES}/{name}")));
-        bytes.is_ok_and(|bytes| bytes.get(4) == Some(&1))
-    })
+    names
+        .filter(move |name| name.starts_with(prefix))
+        .filter_map(|name| fs::read(system.path(&format!("{EFI_VARIABLES}/{name}"))).ok())
 }
 
 /// None if it is compressed and there is no modinfo(8).
@@ -173,5 +217,28 @@ mod tests {
             fix.contains("--import /var/lib/shim-signed/mok/MOK.der"),
             "{fix}"
         );
+    }
+
+    #[test]
+    fn a_key_in_the_list_of_the_machine_is_known() {
+        const KEY: (&str, &str) = ("/var/lib/dkms/mok.pub", "the key");
+        const LIST: &str =
+            "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23";
+        const NEW: &str = "/sys/firmware/efi/efivars/MokNew-605dab50-e046-4300-abb6-3dd810dd8b23";
+        let signed = [SIGNED, INTEGRITY, SECURE_BOOT, KEY];
+        let with = |more: &[(&str, &str)]| of(&[&signed[..], more].concat());
+        assert_eq!(with(&[(LIST, "\x06\0\0\0a list with the key")]), None);
+        let (why, fix) = with(&[(LIST, "\x06\0\0\0another")]).unwrap();
+        assert!(
+            why.ends_with("mok.pub, is enrolled, which it is not"),
+            "{why}"
+        );
+        assert!(fix.starts_with("run 'sudo mokutil --import"), "{fix}");
+        let (why, fix) = with(&[(LIST, "another"), (NEW, "the key")]).unwrap();
+        assert!(why.ends_with("before the next boot"), "{why}");
+        assert!(fix.starts_with("reboot"), "{fix}");
+        // Without such a list, or the key.
+        let (_, fix) = with(&[]).unwrap();
+        assert!(fix.starts_with("run 'sudo modprobe sluice'; if"), "{fix}");
     }
 }

@@ -40,8 +40,13 @@ mod tests {
         let error = io::Error::from(RecvError::Empty);
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         assert_eq!(error.to_string(), RecvError::Empty.to_string());
-        let error = io::Error::from(SendError::PeerDied);
+        let error = io::Error::from(SendError::Closed);
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        // A death has the same number for both sides, and another one than a close.
+        for error in [SendError::PeerDied.into(), RecvError::PeerDied.into()] {
+            let error: io::Error = error;
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
         let error = io::Error::from(SetupError::PeerNotAllowed { uid: 7 });
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     }

@@ -150,7 +150,7 @@ impl SendError {
                 "use a longer timeout, or check the consumer",
             ),
             Self::Closed => (libc::EPIPE, "set up the ring again to send more"),
-            Self::PeerDied => (libc::EPIPE, SET_UP),
+            Self::PeerDied => (libc::ECONNRESET, SET_UP),
             Self::Destroyed => (libc::EPIPE, "open it again to send more"),
             Self::ProtocolViolation(_) => (libc::EPROTO, SET_UP),
             Self::Forked => (libc::ENXIO, ANOTHER),
