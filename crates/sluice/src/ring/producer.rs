@@ -391,10 +391,30 @@ impl WriteBatch<'_> {
         self.producer.put(record, Wait::Never)
     }
 
+    /// As [`Producer::send_timeout`].
+    pub fn send_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<(), SendError> {
+        self.producer.put(record, Wait::For(timeout))
+    }
+
     /// As [`Producer::reserve`].
     #[inline]
     pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
         self.producer.reserve_in_batch(length, Wait::Forever)
+    }
+
+    /// As [`Producer::try_reserve`].
+    #[inline]
+    pub fn try_reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
+        self.producer.reserve_in_batch(length, Wait::Never)
+    }
+
+    /// As [`Producer::reserve_timeout`].
+    pub fn reserve_timeout(
+        &mut self,
+        length: usize,
+        timeout: Duration,
+    ) -> Result<Reservation<'_>, SendError> {
+        self.producer.reserve_in_batch(length, Wait::For(timeout))
     }
 
     /// Sends the records now.

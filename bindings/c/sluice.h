@@ -1,0 +1,2001 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Generated from the sources of the library by: SLUICE_HEADER=update cargo test -p sluice-c the_header */
+/**
+ * libsluice, the C library of Sluice: see libsluice(3), and sluice-pipe(3), sluice-ring(3), sluice-bus(3), sluice-map(3), sluice-feed(3).
+ *
+ * Results. A function that can fail returns 0 or a positive result, or a negative errno. sluice_error_message() and sluice_error_hint()
+ * have the text of the last failure of the thread. -ENODATA is the end of a stream, which is no error, of rings and feeds. -EAGAIN: a call
+ * that must not wait would have to. -ETIMEDOUT: the timeout is over. -EINVAL: an argument is NULL where that has no meaning, a length is
+ * impossible, or an option unknown. After a failure an address that a function stores is NULL, and other results are unspecified unless
+ * the function says what they are.
+ *
+ * Waits. A timeout is in milliseconds, as of poll(2): negative ones are no limit, 0 does not wait. A wait continues after a signal handler
+ * has run; a program that ends a wait by a signal waits for the descriptor of the object with ppoll(2) or signalfd(2) instead.
+ *
+ * Descriptors. Each object that waits has a descriptor for poll(2), epoll(7) or io_uring, except clients. A wait for a side of a ring or for
+ * a consumer of a feed needs a call that prepares it, and one that ends it.
+ *
+ * Options. A structure of options is initialised by its macro, such as SLUICE_RING_OPTIONS_INIT, to its size and to zeros, which are the
+ * defaults. NULL instead of options are the defaults, too. Reserved fields are zero.
+ *
+ * Pointers. Texts end with a zero. A buffer of length 0 may be NULL. A program passes an object of this library to none of its functions
+ * after it was closed. To close NULL has no effect.
+ *
+ * Threads. Each object says whether several threads may use it at the same time. An object of one thread may be handed to another one.
+ * Functions without an object can be called by several threads at the same time.
+ *
+ * Processes. A child of fork(2) has the descriptors of its parent. Each object says what the child may do with it. Descriptors are closed
+ * by execve(2). The library installs no signal handlers and starts no threads. An error inside of the library, as a failed assert(3),
+ * aborts the process.
+ */
+
+
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Initialisers of options. */
+#define SLUICE_PIPE_OPTIONS_INIT { .size = sizeof(struct sluice_pipe_options) }
+#define SLUICE_RING_OPTIONS_INIT { .size = sizeof(struct sluice_ring_options) }
+#define SLUICE_SOCKET_OPTIONS_INIT { .size = sizeof(struct sluice_socket_options) }
+#define SLUICE_BUS_OPTIONS_INIT { .size = sizeof(struct sluice_bus_options) }
+#define SLUICE_MAP_OPTIONS_INIT { .size = sizeof(struct sluice_map_options) }
+#define SLUICE_CHANGE_OPTIONS_INIT { .size = sizeof(struct sluice_change_options) }
+
+
+#define SLUICE_KIND_PIPE 1
+
+#define SLUICE_KIND_RING 2
+
+#define SLUICE_KIND_FEED 3
+
+#define SLUICE_KIND_BUS 4
+
+#define SLUICE_KIND_MAP 5
+
+/**
+ * A flag in struct sluice_channel: creates the channel if it does not exist. An existing channel of another user fails with -EACCES,
+ * because any user may have taken its name; except a channel of root, or of the owner of the directory of the scope.
+ */
+#define SLUICE_CREATE 1
+
+/**
+ * With SLUICE_CREATE: fails with -EEXIST if the channel exists.
+ */
+#define SLUICE_EXCLUSIVE 2
+
+/**
+ * With SLUICE_CREATE: opens the channel also if another user has created it.
+ */
+#define SLUICE_ANY_OWNER 4
+
+/**
+ * With SLUICE_CREATE: keeps the channel and its content without endpoints, until it is unlinked or its cgroup is removed.
+ */
+#define SLUICE_PERSISTENT 8
+
+/**
+ * A flag in struct sluice_pipe_options: neither the open nor the reads and writes of the descriptor wait.
+ */
+#define SLUICE_PIPE_NONBLOCK 1
+
+/**
+ * Locks the memory with mlock(2), so that it is not swapped out.
+ */
+#define SLUICE_RING_MLOCK 1
+
+/**
+ * Binds the memory to the memory node `numa_node`.
+ */
+#define SLUICE_RING_ON_NODE 2
+
+/**
+ * Over a socket, of the producer: takes the memory from the pool of 2 MiB huge pages.
+ */
+#define SLUICE_RING_HUGE_PAGES 4
+
+/**
+ * Over a socket, of the consumer: accepts a producer whose memory is not sealed against writing, see sluice-ring(7).
+ */
+#define SLUICE_RING_ALLOW_UNSEALED 8
+
+/**
+ * Over a socket: allows the peer to run as any user.
+ */
+#define SLUICE_RING_ALLOW_EVERYONE 16
+
+/**
+ * Over a socket, of the producer: leaves the data unsealed, so that the consumer can map it for writing. The process of the consumer must
+ * be trusted not to write.
+ */
+#define SLUICE_RING_UNSEALED 32
+
+#define SLUICE_RING_ROLE_VACANT 0
+
+#define SLUICE_RING_ROLE_TAKEN 1
+
+#define SLUICE_RING_ROLE_CLOSED 2
+
+#define SLUICE_RING_ROLE_DIED 3
+
+#define SLUICE_RING_ROLE_DESTROYED 4
+
+/**
+ * A mode in struct sluice_bus_options: every subscriber receives a message.
+ */
+#define SLUICE_BUS_BROADCAST 0
+
+/**
+ * One subscriber in turn receives a message.
+ */
+#define SLUICE_BUS_MULTICAST 1
+
+/**
+ * The first subscriber that asks receives a message.
+ */
+#define SLUICE_BUS_UNICAST 2
+
+/**
+ * A subscriber that does not keep up loses its oldest messages, and learns their number.
+ */
+#define SLUICE_POLICY_DROP 1
+
+/**
+ * Senders wait for a subscriber that does not keep up.
+ */
+#define SLUICE_POLICY_BLOCK 2
+
+/**
+ * A subscriber that does not keep up loses its subscription.
+ */
+#define SLUICE_POLICY_EVICT 4
+
+/**
+ * Lets subscribers map the memory of the bus. The open that creates the bus decides. Only of a broadcast bus that permits
+ * SLUICE_POLICY_BLOCK.
+ */
+#define SLUICE_MAPPABLE 1
+
+/**
+ * Subscribes to all messages, including those that others receive, and delays no sender. Needs CAP_SYS_ADMIN on the host.
+ */
+#define SLUICE_MONITOR 2
+
+/**
+ * A durability in struct sluice_map_options: the changes of the map are not stored.
+ */
+#define SLUICE_VOLATILE 0
+
+/**
+ * The map survives a restart of the host: the daemon sluiced stores it. A change returns when it is stored.
+ */
+#define SLUICE_DURABLE 1
+
+/**
+ * The daemon stores the map. Changes do not wait; the changes of `interval_ms` are stored together.
+ */
+#define SLUICE_DURABLE_INTERVAL 2
+
+/**
+ * Changes of a durable map that would wait for room fail with -EAGAIN at once.
+ */
+#define SLUICE_DURABLE_REFUSE 1
+
+/**
+ * A flag in struct sluice_change_options: only if the entry has the version `version`; 0: only if there is no entry.
+ */
+#define SLUICE_IF_VERSION 1
+
+/**
+ * Of a durable map: the change does not wait until it is stored, nor for room.
+ */
+#define SLUICE_NOWAIT 2
+
+/**
+ * The actions of operations.
+ */
+#define SLUICE_GET 1
+
+#define SLUICE_SET 2
+
+#define SLUICE_DELETE 3
+
+/**
+ * For sluice_map_iterate(): returns keys, versions and lengths, but no values.
+ */
+#define SLUICE_KEYS_ONLY 1
+
+/**
+ * For sluice_map_watch(): the changes from now on.
+ */
+#define SLUICE_WATCH_NOW UINT64_MAX
+
+/**
+ * A change in struct sluice_event: the entry was created.
+ */
+#define SLUICE_MAP_CREATED 1
+
+/**
+ * The value or the time to live of the entry was set.
+ */
+#define SLUICE_MAP_UPDATED 2
+
+/**
+ * The entry was deleted.
+ */
+#define SLUICE_MAP_DELETED 3
+
+/**
+ * The time to live of the entry is over.
+ */
+#define SLUICE_MAP_EXPIRED 4
+
+/**
+ * A list of channels. One thread at a time may use it.
+ */
+struct sluice_channel_list;
+
+/**
+ * Sends requests to the servers of a bus, each to the next one. Use one client per thread and process.
+ */
+struct sluice_client;
+
+/**
+ * The receiving side of a ring. One thread at a time may use it.
+ *
+ * In a child of the process that has set it up, calls that receive or wait fail with -ENXIO, and a close frees its memory without an
+ * effect on the ring. While records are held, calls other than release, keep, close, abort and those that only query the object fail
+ * with -EBUSY.
+ */
+struct sluice_consumer;
+
+/**
+ * An iteration of a map. One thread at a time may use it.
+ */
+struct sluice_entries;
+
+/**
+ * Receives the packets of a feed in place. One thread at a time may use it, and one process: in a child its calls fail with -ENXIO. While
+ * a packet is held, calls other than release, close and those that only query the object fail with -EBUSY.
+ */
+struct sluice_feed_consumer;
+
+/**
+ * Receives copies of the packets of a feed. One thread at a time may use it.
+ */
+struct sluice_feed_reader;
+
+/**
+ * A Unix socket at a path, which accepts connections for rings. Several threads may use it at the same time.
+ */
+struct sluice_listener;
+
+/**
+ * An open map. Several threads may use it at the same time. A child of fork(2) may use it, too.
+ *
+ * Keys have 1 to 4096 bytes, values up to 1 MiB. Calls that read wait for nothing. Of a durable map, calls that change entries wait for
+ * its store up to the deadline of the map.
+ */
+struct sluice_map;
+
+/**
+ * Receives the messages of a bus in place. Senders wait for it. One thread at a time may use it; in a child of the process that has opened
+ * it, a release has no effect.
+ *
+ * Calls with a timeout set O_NONBLOCK of the descriptor, and those without clear it. While a message is held, calls other than release,
+ * close and those that only query the object fail with -EBUSY.
+ */
+struct sluice_mapped_subscriber;
+
+/**
+ * The sending side of a ring. One thread at a time may use it.
+ *
+ * In a child of the process that has set it up, calls that send or wait fail with -ENXIO, and a close frees its memory without an effect
+ * on the ring. While a reservation is held, calls other than commit, cancel, close, abort and those that only query the object fail with
+ * -EBUSY.
+ */
+struct sluice_producer;
+
+/**
+ * A request that a server has received, which any thread may answer. If it is freed without a reply, its client keeps waiting until its
+ * timeout.
+ */
+struct sluice_request;
+
+/**
+ * Sends messages on a bus. Several threads may use it at the same time. A child of fork(2) may use it; the endpoint is closed when both
+ * processes have closed it.
+ */
+struct sluice_sender;
+
+/**
+ * Receives requests of clients. One thread at a time may use it; its requests may be answered by other threads at the same time, also
+ * after it was closed.
+ */
+struct sluice_server;
+
+/**
+ * Receives the messages of a bus that are sent from its open on; of a unicast bus those in its queue. One thread at a time may use it, and
+ * one process.
+ */
+struct sluice_subscriber;
+
+/**
+ * Receives the changes of a map, in their order. One thread at a time may use it, and one process.
+ */
+struct sluice_watcher;
+
+/**
+ * The state of a channel of any kind.
+ */
+struct sluice_channel_state {
+    /**
+     * SLUICE_KIND_PIPE and others, or the number of a kind that this library does not know.
+     */
+    uint32_t kind;
+    /**
+     * Permission bits.
+     */
+    uint32_t permissions;
+    uint32_t uid;
+    uint32_t gid;
+    /**
+     * 1 if it exists without endpoints until it is unlinked.
+     */
+    uint32_t persistent;
+    /**
+     * Endpoints open for reading; of a ring or a feed, its consumer; of a bus, its subscribers.
+     */
+    uint32_t readers;
+    /**
+     * Endpoints open for writing; of a ring, its producer; of a feed, its publisher; of a bus, its senders.
+     */
+    uint32_t writers;
+    /**
+     * Calls that sleep on it.
+     */
+    uint32_t waiting;
+    /**
+     * Bytes.
+     */
+    uint64_t capacity;
+    /**
+     * Bytes written and not yet read; of a map, of its entries.
+     */
+    uint64_t bytes;
+    /**
+     * Since creation: messages of a bus, packets of a feed, changes of a map.
+     */
+    uint64_t messages;
+    /**
+     * Bytes that have passed, of a pipe or a ring.
+     */
+    uint64_t total_bytes;
+    /**
+     * Since creation: messages, packets or changes that receivers have lost.
+     */
+    uint64_t lost;
+    /**
+     * Messages that the receiver furthest behind has not received; of a durable map, changes that are not stored.
+     */
+    uint64_t lag;
+    /**
+     * 1 to 63 bytes and a zero.
+     */
+    char name[64];
+    uint64_t reserved[4];
+};
+
+/**
+ * How a channel of any kind is opened. Capacity and permissions apply to a channel that the call creates; an existing channel keeps its
+ * own.
+ */
+struct sluice_channel {
+    /**
+     * The path of the directory of the cgroup in which the name is looked up, "/" for the root of the hierarchy. NULL: the cgroup of the
+     * calling thread.
+     */
+    const char *scope;
+    /**
+     * Bytes. 0: the default of the kind.
+     */
+    uint64_t capacity;
+    /**
+     * SLUICE_CREATE and others.
+     */
+    uint32_t flags;
+    /**
+     * Permission bits, as of a file. 0: 0600.
+     */
+    uint32_t permissions;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[2];
+};
+
+/**
+ * The options of pipes.
+ */
+struct sluice_pipe_options {
+    /**
+     * sizeof(struct sluice_pipe_options), as SLUICE_PIPE_OPTIONS_INIT sets it.
+     */
+    size_t size;
+    struct sluice_channel channel;
+    /**
+     * SLUICE_PIPE_NONBLOCK.
+     */
+    uint32_t flags;
+    /**
+     * Zero.
+     */
+    uint32_t reserved_flags;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[3];
+};
+
+/**
+ * The state of a pipe. The counts of pages are totals since the pipe was created.
+ */
+struct sluice_pipe_state {
+    /**
+     * Endpoints open for reading, waiting opens included.
+     */
+    uint32_t readers;
+    /**
+     * Endpoints open for writing, waiting opens included.
+     */
+    uint32_t writers;
+    /**
+     * Bytes.
+     */
+    uint64_t capacity;
+    /**
+     * Bytes written and not yet read.
+     */
+    uint64_t bytes;
+    /**
+     * The spin limit of this endpoint.
+     */
+    uint64_t spin_limit_ns;
+    uint64_t pages_allocated;
+    /**
+     * Pages moved in by splice(2) without a copy.
+     */
+    uint64_t pages_spliced_in;
+    /**
+     * Pages moved out by splice(2) without a copy.
+     */
+    uint64_t pages_spliced_out;
+    uint64_t reserved[4];
+};
+
+/**
+ * The options of rings with names.
+ */
+struct sluice_ring_options {
+    /**
+     * sizeof(struct sluice_ring_options), as SLUICE_RING_OPTIONS_INIT sets it.
+     */
+    size_t size;
+    struct sluice_channel channel;
+    /**
+     * The largest ring in bytes that this side accepts. 0: no limit.
+     */
+    uint64_t max_capacity;
+    /**
+     * The longest time for which a call that waits spins before it blocks. 0: the default, 100 µs, or none on one processor. Negative:
+     * never spins. INT64_MAX: never blocks.
+     */
+    int64_t spin_limit_ns;
+    /**
+     * SLUICE_RING_MLOCK, SLUICE_RING_ON_NODE.
+     */
+    uint32_t flags;
+    /**
+     * Only with SLUICE_RING_ON_NODE. The open that creates the ring decides.
+     */
+    uint32_t numa_node;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[4];
+};
+
+/**
+ * The state of a ring with a name.
+ */
+struct sluice_ring_state {
+    /**
+     * SLUICE_RING_ROLE_VACANT and others.
+     */
+    uint32_t producer;
+    /**
+     * SLUICE_RING_ROLE_VACANT and others.
+     */
+    uint32_t consumer;
+    /**
+     * Bytes.
+     */
+    uint64_t capacity;
+    /**
+     * The position up to which the producer says that it has published.
+     */
+    uint64_t published;
+    /**
+     * The position up to which the consumer says that it has released.
+     */
+    uint64_t released;
+    /**
+     * The memory node of the data, or -1.
+     */
+    int64_t numa_node;
+    uint64_t reserved[4];
+};
+
+/**
+ * The options of rings over a socket.
+ */
+struct sluice_socket_options {
+    /**
+     * sizeof(struct sluice_socket_options), as SLUICE_SOCKET_OPTIONS_INIT sets it.
+     */
+    size_t size;
+    /**
+     * Bytes for unreleased records, rounded up to a power of two. The producer decides. 0: 4 MiB.
+     */
+    uint64_t capacity;
+    /**
+     * The largest ring in bytes that this side accepts. 0: no limit.
+     */
+    uint64_t max_capacity;
+    /**
+     * The values of `spin_limit_ns` in struct sluice_ring_options.
+     */
+    int64_t spin_limit_ns;
+    /**
+     * SLUICE_RING_MLOCK and others.
+     */
+    uint32_t flags;
+    /**
+     * Only with SLUICE_RING_ON_NODE. The data belongs to the producer.
+     */
+    uint32_t numa_node;
+    /**
+     * The timeout of the whole handshake in milliseconds. 0: 5 s.
+     */
+    uint32_t handshake_timeout_ms;
+    /**
+     * Zero.
+     */
+    uint32_t reserved_word;
+    /**
+     * Users that the peer may run as, in addition to the user of this process and root.
+     */
+    const uint32_t *allowed_users;
+    size_t allowed_user_count;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[4];
+};
+
+/**
+ * The options of buses. Mode, policies and SLUICE_MAPPABLE apply to a bus that the call creates.
+ */
+struct sluice_bus_options {
+    /**
+     * sizeof(struct sluice_bus_options), as SLUICE_BUS_OPTIONS_INIT sets it.
+     */
+    size_t size;
+    struct sluice_channel channel;
+    /**
+     * SLUICE_BUS_BROADCAST and others.
+     */
+    uint32_t mode;
+    /**
+     * The policies that subscribers may have, added up. 0: drop and evict. None in the mode unicast.
+     */
+    uint32_t policies;
+    /**
+     * The policy of this subscriber. 0: drop, or what the bus permits instead.
+     */
+    uint32_t policy;
+    /**
+     * SLUICE_MAPPABLE, SLUICE_MONITOR.
+     */
+    uint32_t flags;
+    /**
+     * Unread bytes above which this subscriber of a multicast bus is full. 0: half of the capacity.
+     */
+    uint64_t limit;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[4];
+};
+
+/**
+ * A subscriber of a bus, or another endpoint.
+ */
+struct sluice_subscriber_state {
+    uint64_t id;
+    /**
+     * SLUICE_POLICY_DROP and others, or 0.
+     */
+    uint32_t policy;
+    /**
+     * 1 if it maps the bus.
+     */
+    uint32_t mapped;
+    /**
+     * 1 if it is a monitor.
+     */
+    uint32_t monitor;
+    /**
+     * 1 if it is a client.
+     */
+    uint32_t client;
+    /**
+     * Messages that it has not received.
+     */
+    uint64_t lag;
+    /**
+     * Messages that it has lost.
+     */
+    uint64_t lost;
+    /**
+     * Of the queried endpoint.
+     */
+    uint64_t spin_limit_ns;
+    /**
+     * In a list: the process that opened it, or 0 if it is not visible here.
+     */
+    uint32_t pid;
+    /**
+     * In a list: the user that opened it.
+     */
+    uint32_t uid;
+    uint64_t reserved[2];
+};
+
+/**
+ * The state of a bus, and of the queried endpoint. The counts are totals since the bus was created.
+ */
+struct sluice_bus_state {
+    /**
+     * SLUICE_BUS_BROADCAST and others.
+     */
+    uint32_t mode;
+    /**
+     * The policies that subscribers may have, added up.
+     */
+    uint32_t policies;
+    /**
+     * 1 if subscribers can map it.
+     */
+    uint32_t mappable;
+    /**
+     * Without clients and monitors.
+     */
+    uint32_t subscribers;
+    uint32_t senders;
+    uint32_t reserved_word;
+    /**
+     * Bytes.
+     */
+    uint64_t capacity;
+    /**
+     * The largest message, in bytes.
+     */
+    uint64_t message_max;
+    /**
+     * Messages; also the sequence of the next one.
+     */
+    uint64_t sent;
+    /**
+     * Messages of a broadcast bus that were sent while it had no subscriber.
+     */
+    uint64_t unsubscribed;
+    /**
+     * Messages that subscribers have lost.
+     */
+    uint64_t lost;
+    /**
+     * Subscribers that were evicted.
+     */
+    uint64_t evicted;
+    /**
+     * Messages that the subscriber furthest behind has not received.
+     */
+    uint64_t lag;
+    /**
+     * The queried endpoint. Its id is never used for another endpoint of the bus. The id is 0 if the bus was queried by its name.
+     */
+    struct sluice_subscriber_state endpoint;
+    uint64_t reserved[4];
+};
+
+/**
+ * A message of a bus, a request or a reply.
+ */
+struct sluice_message {
+    /**
+     * In memory of the object that received it. NULL from a call that copies them to a buffer.
+     */
+    const void *bytes;
+    size_t length;
+    /**
+     * The endpoint that sent it, to which a reply can be addressed if it also subscribes.
+     */
+    uint64_t sender;
+    /**
+     * The subscriber that it is addressed to, or 0.
+     */
+    uint64_t target;
+    /**
+     * The number of the message, of all that were sent on the bus.
+     */
+    uint64_t sequence;
+    /**
+     * Messages that this subscriber lost since the one that it received before.
+     */
+    uint64_t lost;
+    /**
+     * Of a reply, the tag of its request.
+     */
+    uint64_t tag;
+    /**
+     * The process that opened the endpoint of the sender. 0: it is not visible here, or the message is mapped.
+     */
+    uint32_t pid;
+    /**
+     * The user that opened the endpoint of the sender, from the kernel. UINT32_MAX if the message is mapped.
+     */
+    uint32_t uid;
+    /**
+     * The group that opened the endpoint of the sender. UINT32_MAX if the message is mapped.
+     */
+    uint32_t gid;
+    uint32_t reserved[5];
+};
+
+/**
+ * The options of maps. All options apply to a map that the call creates; an existing map keeps its own.
+ */
+struct sluice_map_options {
+    /**
+     * sizeof(struct sluice_map_options), as SLUICE_MAP_OPTIONS_INIT sets it.
+     */
+    size_t size;
+    struct sluice_channel channel;
+    /**
+     * The most entries that the map may have. 0: only its bytes are limited.
+     */
+    uint64_t entries;
+    /**
+     * How many changes the map keeps for watchers. 0: 1024.
+     */
+    uint32_t events;
+    /**
+     * SLUICE_VOLATILE, SLUICE_DURABLE or SLUICE_DURABLE_INTERVAL.
+     */
+    uint32_t durability;
+    /**
+     * SLUICE_DURABLE_REFUSE.
+     */
+    uint32_t flags;
+    /**
+     * Of SLUICE_DURABLE_INTERVAL, in milliseconds up to an hour.
+     */
+    uint32_t interval_ms;
+    /**
+     * The limit of each wait for the store of a durable map. 0: 30 s.
+     */
+    uint32_t deadline_ms;
+    /**
+     * Zero.
+     */
+    uint32_t reserved_word;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[4];
+};
+
+/**
+ * An entry of a map.
+ */
+struct sluice_entry {
+    /**
+     * Of an iteration; otherwise NULL.
+     */
+    const void *key;
+    size_t key_length;
+    /**
+     * Of an iteration with values, or the buffer of a get; otherwise NULL.
+     */
+    const void *value;
+    size_t value_length;
+    /**
+     * The number of the last change of the entry.
+     */
+    uint64_t version;
+    /**
+     * What was left of its time to live when it was read, in nanoseconds. 0: it never expires.
+     */
+    uint64_t time_to_live_ns;
+    uint64_t reserved[2];
+};
+
+/**
+ * The options of a set or a delete.
+ */
+struct sluice_change_options {
+    /**
+     * sizeof(struct sluice_change_options), as SLUICE_CHANGE_OPTIONS_INIT sets it.
+     */
+    size_t size;
+    /**
+     * SLUICE_IF_VERSION, SLUICE_NOWAIT.
+     */
+    uint32_t flags;
+    /**
+     * Zero.
+     */
+    uint32_t reserved_word;
+    /**
+     * With SLUICE_IF_VERSION.
+     */
+    uint64_t version;
+    /**
+     * Of a set: removes the entry after this time, in nanoseconds. 0: never.
+     */
+    uint64_t time_to_live_ns;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[2];
+};
+
+/**
+ * The state of a map. The counts are totals since the map was created.
+ */
+struct sluice_map_state {
+    /**
+     * Bytes.
+     */
+    uint64_t capacity;
+    /**
+     * Bytes in use: keys, values, and the memory that entries need beside them.
+     */
+    uint64_t bytes;
+    /**
+     * The most entries that it may have, or 0.
+     */
+    uint64_t entries_max;
+    uint64_t entries;
+    /**
+     * The number of the last change.
+     */
+    uint64_t sequence;
+    /**
+     * Entries that have expired.
+     */
+    uint64_t expired;
+    /**
+     * Changes that watchers have missed.
+     */
+    uint64_t missed;
+    /**
+     * Changes that are kept for watchers.
+     */
+    uint32_t events;
+    /**
+     * Endpoints that watch.
+     */
+    uint32_t watchers;
+    /**
+     * SLUICE_VOLATILE and others. What follows is of durable maps.
+     */
+    uint32_t durability;
+    /**
+     * 1 if a change that would wait for room is refused instead.
+     */
+    uint32_t refuses;
+    uint32_t interval_ms;
+    uint32_t deadline_ms;
+    /**
+     * All changes up to this number are stored.
+     */
+    uint64_t stored;
+    /**
+     * Bytes of changes that are not stored yet.
+     */
+    uint64_t pending;
+    /**
+     * The errno because of which the store takes no changes. 0: it works, or there is no daemon.
+     */
+    int32_t store_error;
+    uint32_t reserved_word;
+    uint64_t reserved[4];
+};
+
+/**
+ * An operation of sluice_map_batch(), and its result.
+ */
+struct sluice_operation {
+    /**
+     * SLUICE_GET, SLUICE_SET or SLUICE_DELETE.
+     */
+    uint32_t action;
+    /**
+     * Of a set or a delete: SLUICE_IF_VERSION, SLUICE_NOWAIT.
+     */
+    uint32_t flags;
+    const void *key;
+    size_t key_length;
+    /**
+     * Of a set.
+     */
+    const void *value;
+    /**
+     * Of a set: the length of the value. Of a get, out: the length of the value that was found, also if it is longer than the buffer.
+     */
+    size_t value_length;
+    /**
+     * Of a get: room for the value.
+     */
+    void *buffer;
+    size_t buffer_size;
+    /**
+     * In: with SLUICE_IF_VERSION. Out: the version of the entry, or the number of the change, as of the single call.
+     */
+    uint64_t version;
+    /**
+     * Of a set, in: the time after which the entry is removed, 0: never. Of a get, out: what is left of that time, 0: it never expires.
+     */
+    uint64_t time_to_live_ns;
+    /**
+     * Out: what the single call would return. Of a get, the length of the value.
+     */
+    int64_t result;
+    /**
+     * Zero.
+     */
+    uint64_t reserved[2];
+};
+
+/**
+ * A change of a map.
+ */
+struct sluice_event {
+    /**
+     * SLUICE_MAP_CREATED and others, or the number of a change that this library does not know.
+     */
+    uint32_t change;
+    uint32_t reserved_word;
+    /**
+     * Valid until the next call for the watcher.
+     */
+    const void *key;
+    size_t key_length;
+    /**
+     * The number of the change.
+     */
+    uint64_t sequence;
+    /**
+     * The version of the entry; of one that was deleted or has expired, the version that it had.
+     */
+    uint64_t version;
+    /**
+     * Changes directly before this one that the watcher has missed.
+     */
+    uint64_t missed;
+    uint64_t reserved[2];
+};
+
+/**
+ * The state of a feed. The counts are totals since the feed was created.
+ */
+struct sluice_feed_state {
+    /**
+     * How the consumer receives: 0: there is none; 1: by copies; 2: in place.
+     */
+    uint32_t receiver;
+    /**
+     * 1 if the simulator runs.
+     */
+    uint32_t running;
+    /**
+     * Bytes.
+     */
+    uint64_t capacity;
+    /**
+     * The number of the next packet.
+     */
+    uint64_t sequence;
+    /**
+     * Packets delivered to a consumer.
+     */
+    uint64_t published;
+    /**
+     * Packets lost.
+     */
+    uint64_t lost;
+    /**
+     * Consumers that were rejected.
+     */
+    uint64_t violations;
+    uint64_t reserved[8];
+};
+
+/**
+ * A packet of a feed.
+ */
+struct sluice_packet {
+    const void *bytes;
+    size_t length;
+    /**
+     * The sequence of the previous packet + 1 + `lost`.
+     */
+    uint64_t sequence;
+    /**
+     * Packets lost directly before this one.
+     */
+    uint64_t lost;
+    /**
+     * CLOCK_MONOTONIC of the host, just before the packet became visible.
+     */
+    uint64_t time_ns;
+    /**
+     * The counter of the processor, read after the time. x86: the TSC.
+     */
+    uint64_t cycles;
+    uint64_t reserved[2];
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The message of the last call of this thread that has failed: what failed, and the causes. "" if none has. Valid until the next call of
+ * this thread that fails.
+ */
+const char *sluice_error_message(void);
+
+/**
+ * What to do about the last failure of this thread, such as "start the reader first"; "" if there is no advice. Valid as
+ * sluice_error_message().
+ */
+const char *sluice_error_hint(void);
+
+/**
+ * The general meaning of an error number in this library, which sluice_error_message() tells more precisely. Takes errno values, negative
+ * as the functions return them or positive. Never NULL.
+ */
+const char *sluice_strerror(int error);
+
+/**
+ * The version of this library, such as "0.1.0".
+ */
+const char *sluice_version(void);
+
+/**
+ * The version of the interface of the loaded module. Fails with -ENOENT if it is not loaded.
+ */
+int sluice_module_version(void);
+
+/**
+ * Whether the loaded module has channels of a kind, SLUICE_KIND_PIPE and others: 1 or 0.
+ */
+int sluice_module_has_kind(uint32_t kind);
+
+/**
+ * Queries the state of a channel, which is not opened for it. The scope has the meaning of `scope` in struct sluice_channel. Feeds are in
+ * the root scope, which NULL means for them.
+ */
+int sluice_channel_query(uint32_t kind,
+                         const char *name,
+                         const char *scope,
+                         struct sluice_channel_state *state);
+
+/**
+ * Removes the name. Open endpoints stay connected; a channel without endpoints is freed. The removal of a durable map waits
+ * until the daemon has deleted what is stored, up to the deadline of the map.
+ */
+int sluice_channel_unlink(uint32_t kind,
+                          const char *name,
+                          const char *scope);
+
+/**
+ * Removes the name as sluice_channel_unlink() does, and ends the channel for the processes that have it open: their calls fail with
+ * -EPIPE.
+ */
+int sluice_channel_destroy(uint32_t kind,
+                           const char *name,
+                           const char *scope);
+
+/**
+ * Lists the channels of a scope, sorted by kind and name. The scope has the meaning of `scope` in struct sluice_channel; feeds are
+ * in "/".
+ */
+int sluice_channel_list_open(const char *scope,
+                             struct sluice_channel_list **list);
+
+/**
+ * The next channel: 1, or 0 after the last one. Every channel appears once; one that is created or removed meanwhile may be missing.
+ */
+int sluice_channel_list_next(struct sluice_channel_list *list,
+                             struct sluice_channel_state *state);
+
+/**
+ * Frees the list.
+ */
+void sluice_channel_list_close(struct sluice_channel_list *list);
+
+/**
+ * Opens a pipe for reading, and returns a descriptor. Waits for a writer, unless SLUICE_PIPE_NONBLOCK is set. With a name of NULL, opens
+ * the pipe of the cgroup of the caller, /dev/sluice/pipe. As read(2) of a FIFO, a read returns 0 when there is no writer. SIGPIPE is
+ * raised as by a FIFO, too.
+ */
+int sluice_pipe_open_reader(const char *name,
+                            const struct sluice_pipe_options *options);
+
+/**
+ * Opens a pipe for writing, and returns a descriptor. Waits for a reader; with SLUICE_PIPE_NONBLOCK it fails with -ENXIO instead. A
+ * name of NULL means the pipe of the cgroup of the caller.
+ */
+int sluice_pipe_open_writer(const char *name,
+                            const struct sluice_pipe_options *options);
+
+/**
+ * Creates a pipe that exists until it is removed. Fails with -EEXIST if it exists.
+ */
+int sluice_pipe_create(const char *name,
+                       const struct sluice_pipe_options *options);
+
+/**
+ * Sets the capacity of a pipe, rounded up to a power of two of pages, and returns it.
+ */
+int64_t sluice_pipe_set_capacity(int fd,
+                                 uint64_t bytes);
+
+/**
+ * Sets how long a call on this endpoint spins at most before it blocks, in nanoseconds, and returns the effective limit: at most the
+ * limit of the module. 0 disables spinning.
+ */
+int64_t sluice_pipe_set_spin_limit(int fd,
+                                   uint64_t limit_ns);
+
+/**
+ * Queries the state of the pipe of an endpoint. sluice_channel_query() queries a named pipe without opening it.
+ */
+int sluice_pipe_info(int fd,
+                     struct sluice_pipe_state *state);
+
+/**
+ * Opens the sending side of the ring of this name. Does not wait for the other side.
+ */
+int sluice_ring_open_producer(const char *name,
+                              const struct sluice_ring_options *options,
+                              struct sluice_producer **producer);
+
+/**
+ * Opens the receiving side of the ring of this name. Does not wait for the other side.
+ */
+int sluice_ring_open_consumer(const char *name,
+                              const struct sluice_ring_options *options,
+                              struct sluice_consumer **consumer);
+
+/**
+ * Opens an endpoint of the sending side for another process, and returns its descriptor, which that process receives by SCM_RIGHTS or
+ * inherits, and passes to sluice_ring_attach_producer().
+ */
+int sluice_ring_producer_endpoint(const char *name,
+                                  const struct sluice_ring_options *options);
+
+/**
+ * Opens an endpoint of the receiving side for another process, for sluice_ring_attach_consumer(). Returns its descriptor.
+ */
+int sluice_ring_consumer_endpoint(const char *name,
+                                  const struct sluice_ring_options *options);
+
+/**
+ * Sets up the sending side on an endpoint that another process has opened. The descriptor belongs to the library from then on, also after
+ * a failure. Of the options, max_capacity, spin_limit_ns and SLUICE_RING_MLOCK have an effect.
+ */
+int sluice_ring_attach_producer(int fd,
+                                const struct sluice_ring_options *options,
+                                struct sluice_producer **producer);
+
+/**
+ * Sets up the receiving side on an endpoint that another process has opened. Descriptor and options are treated as by
+ * sluice_ring_attach_producer().
+ */
+int sluice_ring_attach_consumer(int fd,
+                                const struct sluice_ring_options *options,
+                                struct sluice_consumer **consumer);
+
+/**
+ * Creates a ring that exists until it is removed. Fails with -EEXIST if it exists.
+ */
+int sluice_ring_create(const char *name,
+                       const struct sluice_ring_options *options);
+
+/**
+ * Queries the state of the ring of this name. The scope has the meaning of `scope` in struct sluice_channel.
+ */
+int sluice_ring_query(const char *name,
+                      const char *scope,
+                      struct sluice_ring_state *state);
+
+/**
+ * Creates a Unix socket at a path. One at which no process listens any more, as after a kill, is replaced. The mode of the socket, which
+ * the umask decides, and then the allowed users of struct sluice_socket_options decide which peers may connect.
+ */
+int sluice_listener_bind(const char *path,
+                         struct sluice_listener **listener);
+
+/**
+ * Accepts a connection, and returns its descriptor, for sluice_socket_producer() or sluice_socket_consumer().
+ */
+int sluice_listener_accept(const struct sluice_listener *listener,
+                           int timeout_ms);
+
+/**
+ * The descriptor of the socket, which is readable when a connection can be accepted. -EINVAL if the listener is NULL.
+ */
+int sluice_listener_fd(const struct sluice_listener *listener);
+
+/**
+ * Closes the socket and removes its path. In a child of the process that has bound it, the path remains.
+ */
+void sluice_listener_close(struct sluice_listener *listener);
+
+/**
+ * Connects to a listener, and returns the descriptor of the connection. Waits while too many connections are pending.
+ */
+int sluice_socket_connect(const char *path,
+                          int timeout_ms);
+
+/**
+ * Makes two connected sockets, for a process and its child, or for two threads. The array has room for two descriptors.
+ */
+int sluice_socket_pair(int *fds);
+
+/**
+ * Sets up the sending side of a ring over a connected Unix socket of type SOCK_SEQPACKET. Waits for the peer, which sets up the receiving
+ * side at the same time, up to `handshake_timeout_ms`. The descriptor belongs to the library from then on, also after a failure.
+ */
+int sluice_socket_producer(int fd,
+                           const struct sluice_socket_options *options,
+                           struct sluice_producer **producer);
+
+/**
+ * Sets up the receiving side of a ring over a connected Unix socket. Waits for the peer, and treats the descriptor, as
+ * sluice_socket_producer() does.
+ */
+int sluice_socket_consumer(int fd,
+                           const struct sluice_socket_options *options,
+                           struct sluice_consumer **consumer);
+
+/**
+ * Sends a record. Waits while the ring is full. Fails with -EPIPE if the consumer has closed the ring or died, or the channel was
+ * destroyed, and with -EMSGSIZE if the record is longer than sluice_producer_record_max().
+ */
+int sluice_producer_send(struct sluice_producer *producer,
+                         const void *record,
+                         size_t length,
+                         int timeout_ms);
+
+/**
+ * Reserves room for a record of `length` bytes and stores its address, a multiple of 8. The content is unspecified. Waits while the ring
+ * is full. sluice_producer_commit() sends the record, sluice_producer_cancel() does not.
+ */
+int sluice_producer_reserve(struct sluice_producer *producer,
+                            size_t length,
+                            void **room,
+                            int timeout_ms);
+
+/**
+ * Sends the first `length` bytes of the reservation as a record. Fails with -EINVAL if nothing is reserved, or less; the reservation then
+ * remains.
+ */
+int sluice_producer_commit(struct sluice_producer *producer,
+                           size_t length);
+
+/**
+ * Gives the reservation back: nothing is sent.
+ */
+int sluice_producer_cancel(struct sluice_producer *producer);
+
+/**
+ * Begins a batch: the consumer sees the next records together, after sluice_producer_publish(). A batch is cheaper than single records.
+ * Its length is not limited: when the ring is full, its records are published. So are they by calls that wait for the consumer, and by a
+ * close.
+ */
+int sluice_producer_begin(struct sluice_producer *producer);
+
+/**
+ * Publishes the records of the batch and ends it.
+ */
+int sluice_producer_publish(struct sluice_producer *producer);
+
+/**
+ * Waits until the consumer has released all records.
+ */
+int sluice_producer_flush(struct sluice_producer *producer, int timeout_ms);
+
+/**
+ * Bytes, including headers, that the consumer has not released.
+ */
+int64_t sluice_producer_pending(struct sluice_producer *producer);
+
+/**
+ * Whether the consumer has closed the ring or died: 1 or 0.
+ */
+int sluice_producer_is_closed(struct sluice_producer *producer);
+
+/**
+ * Whether the consumer has come, also if it has ended since: 1 or 0. Over a socket it always has.
+ */
+int sluice_producer_has_consumer(struct sluice_producer *producer);
+
+/**
+ * The capacity in bytes, including headers. 0 if the producer is NULL.
+ */
+uint64_t sluice_producer_capacity(const struct sluice_producer *producer);
+
+/**
+ * The length limit of a record in bytes. 0 if the producer is NULL.
+ */
+size_t sluice_producer_record_max(const struct sluice_producer *producer);
+
+/**
+ * The descriptor to wait for with poll(2), between sluice_producer_prepare_wait() and sluice_producer_finish_wait(). It is readable, also
+ * of a producer, when the consumer wakes this side or has ended. It belongs to the producer.
+ */
+int sluice_producer_fd(const struct sluice_producer *producer);
+
+/**
+ * Prepares to wait until the descriptor is readable, for room for a record of `length` bytes. Returns 1: wait; or 0: there is room
+ * already, or the consumer has ended. Call sluice_producer_finish_wait() after the wait, or instead of it, before other calls.
+ */
+int sluice_producer_prepare_wait(struct sluice_producer *producer,
+                                 size_t length);
+
+/**
+ * Ends the wait, and reads wake-ups from the descriptor.
+ */
+int sluice_producer_finish_wait(struct sluice_producer *producer);
+
+/**
+ * Closes the ring and frees the producer. The consumer receives all sent records, then the end of the stream. A reservation is cancelled.
+ * Records of a ring with a name that is not persistent are lost if its consumer has not come.
+ */
+void sluice_producer_close(struct sluice_producer *producer);
+
+/**
+ * Frees the producer without closing the ring: the consumer receives all published records, then -ECONNRESET.
+ */
+void sluice_producer_abort(struct sluice_producer *producer);
+
+/**
+ * Receives the next record in place: stores its address, a multiple of 8, and returns its length. Waits for a record. The record is held
+ * until sluice_consumer_release(). -ENODATA is the end of the stream, -ECONNRESET the death of the producer; all records are received
+ * before.
+ *
+ * The producer can change the bytes of a record at any time: copy an untrusted record once, as sluice_consumer_recv_into() does, and
+ * validate the copy.
+ */
+ssize_t sluice_consumer_recv(struct sluice_consumer *consumer,
+                             const void **record,
+                             int timeout_ms);
+
+/**
+ * Receives up to `count` records in place that are available, and returns their number. Waits for the first one. They are held until
+ * sluice_consumer_release(), which releases all of them. Cheaper than single records. Do not write to the bytes.
+ */
+ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consumer,
+                                   struct iovec *records,
+                                   size_t count,
+                                   int timeout_ms);
+
+/**
+ * Releases what is held, so that its room is free for the producer. The addresses are invalid from then on.
+ */
+int sluice_consumer_release(struct sluice_consumer *consumer);
+
+/**
+ * Leaves what is held in the ring: its first record is the next one again. For a receiver that could not process it; if it then closes
+ * the ring, the producer learns that the record was not received.
+ */
+int sluice_consumer_keep(struct sluice_consumer *consumer);
+
+/**
+ * Copies the next record to a buffer, releases it, and returns its length. Waits for a record. A record that is longer than the buffer
+ * fails with -EMSGSIZE and stays the next one. -ENODATA and -ECONNRESET
+ * have the meaning that they have for sluice_consumer_recv().
+ */
+ssize_t sluice_consumer_recv_into(struct sluice_consumer *consumer,
+                                  void *buffer,
+                                  size_t size,
+                                  int timeout_ms);
+
+/**
+ * Bytes, including headers, that the producer has reported as sent and that were not received yet. Only a hint.
+ */
+int64_t sluice_consumer_pending(struct sluice_consumer *consumer);
+
+/**
+ * Whether the producer has closed the ring or died: 1 or 0. There may still be records.
+ */
+int sluice_consumer_is_closed(struct sluice_consumer *consumer);
+
+/**
+ * Whether the producer has come, also if it has ended since: 1 or 0. Over a socket it always has.
+ */
+int sluice_consumer_has_producer(struct sluice_consumer *consumer);
+
+/**
+ * The capacity in bytes, including headers. 0 if the consumer is NULL.
+ */
+uint64_t sluice_consumer_capacity(const struct sluice_consumer *consumer);
+
+/**
+ * The length limit of a record in bytes. 0 if the consumer is NULL.
+ */
+size_t sluice_consumer_record_max(const struct sluice_consumer *consumer);
+
+/**
+ * The descriptor to wait for with poll(2), between sluice_consumer_prepare_wait() and sluice_consumer_finish_wait(). It is readable when
+ * the producer wakes this side or has ended. It belongs to the consumer.
+ */
+int sluice_consumer_fd(const struct sluice_consumer *consumer);
+
+/**
+ * Prepares to wait until the descriptor is readable. Returns 1: wait; or 0: a record or the end is available already. Call
+ * sluice_consumer_finish_wait() after the wait, or instead of it, before other calls.
+ */
+int sluice_consumer_prepare_wait(struct sluice_consumer *consumer);
+
+/**
+ * Ends the wait, and reads wake-ups from the descriptor.
+ */
+int sluice_consumer_finish_wait(struct sluice_consumer *consumer);
+
+/**
+ * Closes the ring and frees the consumer: the producer learns that nothing more is received. What is held is not released.
+ */
+void sluice_consumer_close(struct sluice_consumer *consumer);
+
+/**
+ * Frees the consumer without closing the ring, so that the producer gets an error.
+ */
+void sluice_consumer_abort(struct sluice_consumer *consumer);
+
+/**
+ * Creates a bus that exists until it is removed. Fails with -EEXIST if it exists.
+ */
+int sluice_bus_create(const char *name,
+                      const struct sluice_bus_options *options);
+
+/**
+ * Queries the state of the bus of this name, which is not opened for it. The scope has the meaning of `scope` in struct sluice_channel.
+ */
+int sluice_bus_query(const char *name,
+                     const char *scope,
+                     struct sluice_bus_state *state);
+
+/**
+ * Opens a bus to send.
+ */
+int sluice_bus_open_sender(const char *name,
+                           const struct sluice_bus_options *options,
+                           struct sluice_sender **sender);
+
+/**
+ * Opens a bus to send and to receive, through one endpoint with one id. In the mode broadcast the subscriber also receives what it sends
+ * itself. Close both.
+ */
+int sluice_bus_open_endpoint(const char *name,
+                             const struct sluice_bus_options *options,
+                             struct sluice_sender **sender,
+                             struct sluice_subscriber **subscriber);
+
+/**
+ * Uses an endpoint that was inherited or received. The descriptor belongs to the library from then on, also after a failure.
+ */
+int sluice_sender_attach(int fd,
+                         struct sluice_sender **sender);
+
+/**
+ * Sends a message to the subscribers that the mode of the bus selects. Waits while a subscriber that blocks senders has no room.
+ * Fails with -EPIPE if the bus was destroyed, with -ENOTCONN if a multicast bus has no subscriber, and with -EMSGSIZE if the message is
+ * too long.
+ */
+int sluice_sender_send(const struct sluice_sender *sender,
+                       const void *message,
+                       size_t length,
+                       int timeout_ms);
+
+/**
+ * Sends a message to one subscriber, whose id is in its messages and in the list of subscribers. Has the errors of sluice_sender_send(),
+ * and
+ * -ENOENT if the subscriber has ended. Not in the mode unicast, and not on a mappable bus.
+ */
+int sluice_sender_send_to(const struct sluice_sender *sender,
+                          uint64_t id,
+                          const void *message,
+                          size_t length,
+                          int timeout_ms);
+
+/**
+ * The descriptor of the endpoint, which is writable when the largest message fits into the ring; a subscriber may be full nevertheless. It
+ * belongs to the sender.
+ */
+int sluice_sender_fd(const struct sluice_sender *sender);
+
+/**
+ * Queries the state of the bus and of this endpoint.
+ */
+int sluice_sender_info(const struct sluice_sender *sender,
+                       struct sluice_bus_state *state);
+
+/**
+ * Stores up to `count` subscribers of the bus, by id, and returns the number of all. In the mode unicast only monitors have ids.
+ */
+ssize_t sluice_sender_subscribers(const struct sluice_sender *sender,
+                                  struct sluice_subscriber_state *subscribers,
+                                  size_t count);
+
+/**
+ * Closes and frees the sender.
+ */
+void sluice_sender_close(struct sluice_sender *sender);
+
+/**
+ * Opens a bus to receive.
+ */
+int sluice_bus_open_subscriber(const char *name,
+                               const struct sluice_bus_options *options,
+                               struct sluice_subscriber **subscriber);
+
+/**
+ * Uses an endpoint that was inherited or received. The descriptor belongs to the library from then on, also after a failure.
+ */
+int sluice_subscriber_attach(int fd,
+                             struct sluice_subscriber **subscriber);
+
+/**
+ * Receives the next message in a buffer of the subscriber, whose content is valid until the next call that receives. Waits for a message.
+ * Fails with -EPIPE if the bus was destroyed, and with -ESHUTDOWN if the subscriber was evicted.
+ */
+int sluice_subscriber_recv(struct sluice_subscriber *subscriber,
+                           struct sluice_message *message,
+                           int timeout_ms);
+
+/**
+ * Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives what is known of the
+ * message. A message that is longer than the buffer fails with -EMSGSIZE and stays the next one.
+ */
+ssize_t sluice_subscriber_recv_into(struct sluice_subscriber *subscriber,
+                                    void *buffer,
+                                    size_t size,
+                                    struct sluice_message *header,
+                                    int timeout_ms);
+
+/**
+ * Receives up to `count` messages that are available, with one system call, and returns their number. Waits for the first one. They are
+ * valid until the next call that receives. What the system call returned beyond `count` is returned by the next calls, of which the
+ * descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it.
+ */
+ssize_t sluice_subscriber_recv_batch(struct sluice_subscriber *subscriber,
+                                     struct sluice_message *messages,
+                                     size_t count,
+                                     int timeout_ms);
+
+/**
+ * The descriptor of the endpoint, which is readable when there is a message, or the bus has ended. It belongs to the subscriber.
+ */
+int sluice_subscriber_fd(const struct sluice_subscriber *subscriber);
+
+/**
+ * Queries the state of the bus and of this endpoint.
+ */
+int sluice_subscriber_info(const struct sluice_subscriber *subscriber,
+                           struct sluice_bus_state *state);
+
+/**
+ * Closes and frees the subscriber.
+ */
+void sluice_subscriber_close(struct sluice_subscriber *subscriber);
+
+/**
+ * Opens a bus that was created with SLUICE_MAPPABLE to receive through mapped memory.
+ */
+int sluice_bus_open_mapped_subscriber(const char *name,
+                                      const struct sluice_bus_options *options,
+                                      struct sluice_mapped_subscriber **subscriber);
+
+/**
+ * Uses an endpoint that was inherited or received, and opened for mapping. The descriptor belongs to the library from then on, also after
+ * a failure.
+ */
+int sluice_mapped_subscriber_attach(int fd,
+                                    struct sluice_mapped_subscriber **subscriber);
+
+/**
+ * Receives the next message in place, at an address that is a multiple of 8. Waits for a message. It is held until
+ * sluice_mapped_subscriber_release(). Has the errors of sluice_subscriber_recv().
+ */
+int sluice_mapped_subscriber_recv(struct sluice_mapped_subscriber *subscriber,
+                                  struct sluice_message *message,
+                                  int timeout_ms);
+
+/**
+ * Releases the message. Senders get its room with the next call that receives, or when released messages hold an eighth of the capacity;
+ * sluice_mapped_subscriber_flush() does not wait for that.
+ */
+int sluice_mapped_subscriber_release(struct sluice_mapped_subscriber *subscriber);
+
+/**
+ * Gives senders the room of all released messages.
+ */
+int sluice_mapped_subscriber_flush(struct sluice_mapped_subscriber *subscriber);
+
+/**
+ * The descriptor of the endpoint, which is readable when there is a message that was not received, or the bus has ended. A call receives
+ * several messages ahead, of which the descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it.
+ */
+int sluice_mapped_subscriber_fd(const struct sluice_mapped_subscriber *subscriber);
+
+/**
+ * Queries the state of the bus and of this endpoint.
+ */
+int sluice_mapped_subscriber_info(struct sluice_mapped_subscriber *subscriber,
+                                  struct sluice_bus_state *state);
+
+/**
+ * Closes and frees the subscriber, with a message that is held.
+ */
+void sluice_mapped_subscriber_close(struct sluice_mapped_subscriber *subscriber);
+
+/**
+ * Opens a multicast bus to send requests to its servers. Fails with -ENOENT if no server has created the bus yet, unless SLUICE_CREATE is
+ * set.
+ */
+int sluice_bus_open_client(const char *name,
+                           const struct sluice_bus_options *options,
+                           struct sluice_client **client);
+
+/**
+ * Sends a request to the next server, and waits for its reply, which is valid until the next call of the client. Fails with -ENOTCONN if
+ * the bus has no server, with -ECONNRESET at once if the server ends without a reply, with -ENOBUFS if the reply was lost, and with
+ * -ETIMEDOUT. A request is sent once: except after -ENOTCONN, -EMSGSIZE and -EINVAL the server may have received it.
+ */
+int sluice_client_call(struct sluice_client *client,
+                       const void *request,
+                       size_t length,
+                       struct sluice_message *reply,
+                       int timeout_ms);
+
+/**
+ * Queries the state of the bus and of this endpoint.
+ */
+int sluice_client_info(const struct sluice_client *client,
+                       struct sluice_bus_state *state);
+
+/**
+ * Closes and frees the client.
+ */
+void sluice_client_close(struct sluice_client *client);
+
+/**
+ * Opens a multicast bus to receive requests and send replies. If it creates the bus, the subscribers may have every policy unless the
+ * options say otherwise. The policy of a server cannot be SLUICE_POLICY_DROP.
+ */
+int sluice_bus_open_server(const char *name,
+                           const struct sluice_bus_options *options,
+                           struct sluice_server **server);
+
+/**
+ * Receives the next request. Waits for one. Has the errors of sluice_subscriber_recv().
+ */
+int sluice_server_recv(struct sluice_server *server,
+                       struct sluice_request **request,
+                       int timeout_ms);
+
+/**
+ * The descriptor of the endpoint, which is readable when there is a request, or the bus has ended. A reply that waits for room can receive
+ * requests ahead, of which the descriptor does not tell: call sluice_server_recv() with a timeout of 0 until -EAGAIN before waiting for
+ * it.
+ */
+int sluice_server_fd(const struct sluice_server *server);
+
+/**
+ * Queries the state of the bus and of this endpoint.
+ */
+int sluice_server_info(const struct sluice_server *server,
+                       struct sluice_bus_state *state);
+
+/**
+ * Closes and frees the server. The endpoint is closed when its last request is freed, too.
+ */
+void sluice_server_close(struct sluice_server *server);
+
+/**
+ * The bytes of a request, and what is known of it: valid until it is answered or freed.
+ */
+int sluice_request_message(const struct sluice_request *request,
+                           struct sluice_message *message);
+
+/**
+ * Sends the reply, and frees the request, whatever is returned. Waits for room; meanwhile it receives requests ahead that hold it. Fails
+ * with -ENOENT if the client has ended.
+ */
+int sluice_request_reply(struct sluice_request *request,
+                         const void *reply,
+                         size_t length,
+                         int timeout_ms);
+
+/**
+ * Frees a request without a reply.
+ */
+void sluice_request_drop(struct sluice_request *request);
+
+/**
+ * Opens a map to read and to change it. An open of a durable map with SLUICE_CREATE asks the daemon for a map that the module does not
+ * have, up to the deadline.
+ */
+int sluice_map_open(const char *name,
+                    const struct sluice_map_options *options,
+                    struct sluice_map **map);
+
+/**
+ * Opens a map to get entries and to watch it, for which the permission to read suffices.
+ */
+int sluice_map_open_reader(const char *name,
+                           const struct sluice_map_options *options,
+                           struct sluice_map **map);
+
+/**
+ * Opens a map to set and delete entries, for which the permission to write suffices.
+ */
+int sluice_map_open_writer(const char *name,
+                           const struct sluice_map_options *options,
+                           struct sluice_map **map);
+
+/**
+ * Uses an endpoint that was inherited or received. The descriptor belongs to the library from then on, also after a failure.
+ */
+int sluice_map_attach(int fd,
+                      struct sluice_map **map);
+
+/**
+ * Creates a map that exists until it is removed. Fails with -EEXIST if it exists.
+ */
+int sluice_map_create(const char *name,
+                      const struct sluice_map_options *options);
+
+/**
+ * Copies the value of a key to a buffer, and returns its length. Fails with -ENOENT if there is no entry, and with -EMSGSIZE if the value
+ * is longer than the buffer. `entry` is NULL, or receives what is known of the entry; after -EMSGSIZE the length of its value.
+ */
+ssize_t sluice_map_get(const struct sluice_map *map,
+                       const void *key,
+                       size_t key_length,
+                       void *buffer,
+                       size_t size,
+                       struct sluice_entry *entry);
+
+/**
+ * Sets the value of a key: 1 if that created the entry, otherwise 0. The options may be NULL. `version` is NULL, or receives the version
+ * of the entry from then on.
+ *
+ * With SLUICE_IF_VERSION it fails with -EEXIST if version 0 is required and there is an entry, with -ENOENT if there is none, and with
+ * -ESTALE if the entry has another version, which `version` receives. Of a durable map -ETIMEDOUT means that the change is made, but not
+ * known to be stored; `version` receives its number, and sluice_map_sync() waits for it. All other errors mean that nothing has changed.
+ */
+int sluice_map_set(const struct sluice_map *map,
+                   const void *key,
+                   size_t key_length,
+                   const void *value,
+                   size_t value_length,
+                   const struct sluice_change_options *options,
+                   uint64_t *version);
+
+/**
+ * Deletes the entry of a key: 1, or 0 if there is none. The options may be NULL; they have no time to live. `number` is NULL, or receives
+ * the number of the change. Has the errors of sluice_map_set().
+ */
+int sluice_map_delete(const struct sluice_map *map,
+                      const void *key,
+                      size_t key_length,
+                      const struct sluice_change_options *options,
+                      uint64_t *number);
+
+/**
+ * Waits until the changes of a durable map up to `number` are stored, or all so far if it is 0, up to the deadline of the map. `stored` is
+ * NULL, or receives the number up to which they are. Fails with -ETIMEDOUT if they are not known to be stored.
+ */
+int sluice_map_sync(const struct sluice_map *map,
+                    uint64_t number,
+                    uint64_t *stored);
+
+/**
+ * The descriptor of the endpoint. The descriptor of a writer of a durable map reports POLLOUT when a change would be admitted or fail at
+ * once, and POLLPRI when all changes that were made through it are stored. It belongs to the map.
+ */
+int sluice_map_fd(const struct sluice_map *map);
+
+/**
+ * Queries the state of the map.
+ */
+int sluice_map_info(const struct sluice_map *map,
+                    struct sluice_map_state *state);
+
+/**
+ * Queries the state of the map of this name, which is not opened for it. The scope has the meaning of `scope` in struct sluice_channel.
+ */
+int sluice_map_query(const char *name,
+                     const char *scope,
+                     struct sluice_map_state *state);
+
+/**
+ * Closes and frees the map. Its iterations and its watcher remain.
+ */
+void sluice_map_close(struct sluice_map *map);
+
+/**
+ * Executes operations one after the other, with one system call for up to 256 of them, and stores the result of each. Returns the number
+ * of those that have failed; sluice_error_message() is of the last of them. Together they are not atomic. A negative result means that
+ * none was executed, because one is invalid.
+ */
+int sluice_map_batch(const struct sluice_map *map,
+                     struct sluice_operation *operations,
+                     size_t count);
+
+/**
+ * Begins an iteration of all entries, in no order. Each that exists during the whole iteration is returned once, one that is created
+ * meanwhile not at all, one that is deleted meanwhile once or not at all. The flags are 0 or SLUICE_KEYS_ONLY.
+ */
+int sluice_map_iterate(const struct sluice_map *map,
+                       uint32_t flags,
+                       struct sluice_entries **entries);
+
+/**
+ * The next entry: 1, or 0 after the last one. Key and value are valid until the next call for the iteration. An error ends it.
+ */
+int sluice_entries_next(struct sluice_entries *entries,
+                        struct sluice_entry *entry);
+
+/**
+ * Frees the iteration.
+ */
+void sluice_entries_close(struct sluice_entries *entries);
+
+/**
+ * Watches a map: receives the changes after the one with the number `after`, all if it is 0, or those from now on if it is
+ * SLUICE_WATCH_NOW. An open map has one watcher at a time; a second one fails with -EBUSY.
+ */
+int sluice_map_watch(const struct sluice_map *map,
+                     uint64_t after,
+                     struct sluice_watcher **watcher);
+
+/**
+ * Receives the next event. Waits for one. Fails with -EPIPE if the map was destroyed.
+ */
+int sluice_watcher_recv(struct sluice_watcher *watcher,
+                        struct sluice_event *event,
+                        int timeout_ms);
+
+/**
+ * The descriptor of the endpoint, which is readable when there is an event, or the map was destroyed. A call receives several events
+ * ahead, of which the descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it. It belongs to the watcher.
+ */
+int sluice_watcher_fd(const struct sluice_watcher *watcher);
+
+/**
+ * The number of the last change before the first event. 0 if the watcher is NULL.
+ */
+uint64_t sluice_watcher_since(const struct sluice_watcher *watcher);
+
+/**
+ * Ends the watch and frees the watcher.
+ */
+void sluice_watcher_close(struct sluice_watcher *watcher);
+
+/**
+ * Opens the feed of this name, maps it, and becomes its consumer. With a name of NULL, opens the feed of the packet simulator,
+ * /dev/sluice/feed. Fails with -EBUSY if the feed has a consumer. The first packet is the next one that is published.
+ */
+int sluice_feed_open_consumer(const char *name,
+                              struct sluice_feed_consumer **consumer);
+
+/**
+ * Opens the feed of this name, and becomes its consumer, which receives copies. Name and errors have the meaning that they have for
+ * sluice_feed_open_consumer().
+ */
+int sluice_feed_open_reader(const char *name,
+                            struct sluice_feed_reader **reader);
+
+/**
+ * Queries the state of the feed of this name.
+ */
+int sluice_feed_query(const char *name, struct sluice_feed_state *state);
+
+/**
+ * Receives the next packet in place. Waits for one. It is held until sluice_feed_consumer_release(). -ENODATA is the end of the feed,
+ * after all packets.
+ */
+int sluice_feed_consumer_recv(struct sluice_feed_consumer *consumer,
+                              struct sluice_packet *packet,
+                              int timeout_ms);
+
+/**
+ * Releases the packet.
+ */
+int sluice_feed_consumer_release(struct sluice_feed_consumer *consumer);
+
+/**
+ * Sets the longest time for which a call that waits spins before it blocks, with the values of `spin_limit_ns` in struct
+ * sluice_ring_options.
+ */
+int sluice_feed_consumer_set_spin_limit(struct sluice_feed_consumer *consumer,
+                                        int64_t limit_ns);
+
+/**
+ * The descriptor to wait for with poll(2), between sluice_feed_consumer_prepare_wait() and sluice_feed_consumer_finish_wait(). It belongs
+ * to the consumer.
+ */
+int sluice_feed_consumer_fd(const struct sluice_feed_consumer *consumer);
+
+/**
+ * Prepares to wait until the descriptor is readable. Returns 1: wait; or 0: a packet or the end is available already. Call
+ * sluice_feed_consumer_finish_wait() after the wait, or instead of it, before other calls.
+ */
+int sluice_feed_consumer_prepare_wait(struct sluice_feed_consumer *consumer);
+
+/**
+ * Ends the wait.
+ */
+int sluice_feed_consumer_finish_wait(struct sluice_feed_consumer *consumer);
+
+/**
+ * Closes and frees the consumer, with a packet that is held.
+ */
+void sluice_feed_consumer_close(struct sluice_feed_consumer *consumer);
+
+/**
+ * Copies the next packet to a buffer of the reader, whose content is valid until the next call. Waits for a packet. -ENODATA is
+ * the end of the feed.
+ */
+int sluice_feed_reader_recv(struct sluice_feed_reader *reader,
+                            struct sluice_packet *packet,
+                            int timeout_ms);
+
+/**
+ * The descriptor of the endpoint, which is readable when there is a packet or the feed has ended. It belongs to the reader.
+ */
+int sluice_feed_reader_fd(const struct sluice_feed_reader *reader);
+
+/**
+ * Closes and frees the reader.
+ */
+void sluice_feed_reader_close(struct sluice_feed_reader *reader);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SLUICE_H */

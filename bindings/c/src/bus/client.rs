@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The clients of a bus.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use sluice::bus;
+
+use super::message::Message;
+use super::options::{BusOptions, named};
+use super::state::BusState;
+use crate::error::{Failure, Result};
+use crate::input::{Wait, bytes, given};
+use crate::result::{give, put};
+
+/// Sends requests to the servers of a bus, each to the next one. Use one client per thread and process.
+pub struct Client {
+    client: bus::Client,
+}
+
+impl Client {
+    fn call(&mut self, request: &[u8], timeout_ms: c_int) -> Result<Message> {
+        let reply = match Wait::from(timeout_ms) {
+            Wait::Forever => self.client.call(request),
+            Wait::Never => self.client.call_timeout(request, Duration::ZERO),
+            Wait::For(limit) => self.client.call_timeout(request, limit),
+        };
+        let reply = reply.map_err(|error| Failure::from(error).at_once(timeout_ms));
+        Ok(reply?.into())
+    }
+}
+
+/// Opens a multicast bus to send requests to its servers. Fails with -ENOENT if no server has created the bus yet, unless SLUICE_CREATE is
+/// set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_bus_open_client(
+    name: *const c_char,
+    options: *const BusOptions,
+    client: Option<&mut MaybeUninit<*mut Client>>,
+) -> c_int {
+    give(client, || {
+        // SAFETY: the conventions.
+        let client = unsafe { named(name, options) }?.client()?;
+        Ok(Client { client })
+    })
+}
+
+/// Sends a request to the next server, and waits for its reply, which is valid until the next call of the client. Fails with -ENOTCONN if
+/// the bus has no server, with -ECONNRESET at once if the server ends without a reply, with -ENOBUFS if the reply was lost, and with
+/// -ETIMEDOUT. A request is sent once: except after -ENOTCONN, -EMSGSIZE and -EINVAL the server may have received it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_client_call(
+    client: Option<&mut Client>,
+    request: *const c_void,
+    length: usize,
+    reply: Option<&mut MaybeUninit<Message>>,
+    timeout_ms: c_int,
+) -> c_int {
+    put(reply, || {
+        // SAFETY: the conventions.
+        let request = unsafe { bytes(request, length) }?;
+        given(client)?.call(request, timeout_ms)
+    })
+}
+
+/// Queries the state of the bus and of this endpoint.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_client_info(
+    client: Option<&Client>,
+    state: Option<&mut MaybeUninit<BusState>>,
+) -> c_int {
+    put(state, || Ok(given(client)?.client.info()?.into()))
+}
+
+/// Closes and frees the client.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_client_close(client: Option<Box<Client>>) {
+    drop(client);
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The subscribers of a bus that receive copies.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+
+use libc::ssize_t;
+use sluice::bus;
+
+use super::message::Message;
+use super::options::{BusOptions, named};
+use super::state::BusState;
+use crate::error::{Failure, Result};
+use crate::input::{Wait, array_mut, given, owned, room};
+use crate::result::{call, give, put};
+
+/// Receives the messages of a bus that are sent from its open on; of a unicast bus those in its queue. One thread at a time may use it, and
+/// one process.
+pub struct Subscriber {
+    subscriber: bus::Subscriber,
+    /// Messages in the buffer of the subscriber that were received in a batch and not returned yet. The subscriber receives nothing before
+    /// there are none.
+    ahead: VecDeque<Message>,
+}
+
+impl From<bus::Subscriber> for Subscriber {
+    fn from(subscriber: bus::Subscriber) -> Self {
+        Self {
+            subscriber,
+            ahead: VecDeque::new(),
+        }
+    }
+}
+
+impl Subscriber {
+    fn recv(&mut self, wait: Wait) -> Result<Message> {
+        if let Some(message) = self.ahead.pop_front() {
+            return Ok(message);
+        }
+        let message = match wait {
+            Wait::Forever => self.subscriber.recv(),
+            Wait::Never => self.subscriber.try_recv(),
+            Wait::For(limit) => self.subscriber.recv_timeout(limit),
+        };
+        Ok(message?.into())
+    }
+
+    fn recv_into(&mut self, into: &mut [u8], wait: Wait) -> Result<Message> {
+        if !self.ahead.is_empty() {
+            return self.copy_ahead(into);
+        }
+        let header = match wait {
+            Wait::Forever => self.subscriber.recv_into(into),
+            Wait::Never => self.subscriber.try_recv_into(into),
+            Wait::For(limit) => self.subscriber.recv_into_timeout(into, limit),
+        };
+        Ok(header?.into())
+    }
+
+    /// As recv_into(), of a message that was received ahead.
+    fn copy_ahead(&mut self, into: &mut [u8]) -> Result<Message> {
+        let (len, room) = (self.ahead[0].length, into.len());
+        if len > room {
+            return Err(bus::RecvError::BufferTooSmall { len, room }.into());
+        }
+        let mut message = self.recv(Wait::Never)?;
+        // SAFETY: the message is in the buffer of the subscriber, which has received nothing since. The buffer of C is other memory.
+        unsafe { ptr::copy_nonoverlapping(message.bytes.cast(), into.as_mut_ptr(), len) };
+        message.bytes = ptr::null();
+        Ok(message)
+    }
+
+    /// Returns the number of messages.
+    fn recv_batch(&mut self, into: &mut [MaybeUninit<Message>], wait: Wait) -> Result<usize> {
+        if into.is_empty() {
+            let message = c"there is no room for a message";
+            return Err(Failure::invalid(message, c"pass an array"));
+        }
+        if self.ahead.is_empty() {
+            let batch = match wait {
+                Wait::Forever => self.subscriber.recv_batch(),
+                Wait::Never => self.subscriber.try_recv_batch(),
+                Wait::For(limit) => self.subscriber.recv_batch_timeout(limit),
+            };
+            self.ahead.extend(batch?.map(Message::from));
+        }
+        let count = into.len().min(self.ahead.len());
+        for (room, message) in into.iter_mut().zip(self.ahead.drain(..count)) {
+            room.write(message);
+        }
+        Ok(count)
+    }
+}
+
+/// Opens a bus to receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_bus_open_subscriber(
+    name: *const c_char,
+    options: *const BusOptions,
+    subscriber: Option<&mut MaybeUninit<*mut Subscriber>>,
+) -> c_int {
+    give(subscriber, || {
+        // SAFETY: the conventions.
+        Ok(unsafe { named(name, options) }?.subscriber()?.into())
+    })
+}
+
+/// Uses an endpoint that was inherited or received. The descriptor belongs to the library from then on, also after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_subscriber_attach(
+    fd: c_int,
+    subscriber: Option<&mut MaybeUninit<*mut Subscriber>>,
+) -> c_int {
+    // SAFETY: the conventions.
+    let endpoint = unsafe { owned(fd) };
+    give(
+        subscriber,
+        || Ok(bus::Subscriber::attach(endpoint?)?.into()),
+    )
+}
+
+/// Receives the next message in a buffer of the subscriber, whose content is valid until the next call that receives. Waits for a message.
+/// Fails with -EPIPE if the bus was destroyed, and with -ESHUTDOWN if the subscriber was evicted.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_subscriber_recv(
+    subscriber: Option<&mut Subscriber>,
+    message: Option<&mut MaybeUninit<Message>>,
+    timeout_ms: c_int,
+) -> c_int {
+    put(message, || given(subscriber)?.recv(timeout_ms.into()))
+}
+
+/// Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives what is known of the
+/// message. A message that is longer than the buffer fails with -EMSGSIZE and stays the next one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_subscriber_recv_into(
+    subscriber: Option<&mut Subscriber>,
+    buffer: *mut c_void,
+    size: usize,
+    header: Option<&mut MaybeUninit<Message>>,
+    timeout_ms: c_int,
+) -> ssize_t {
+    call(|| {
+        // SAFETY: the conventions.
+        let buffer = unsafe { room(buffer, size) }?;
+        let message = given(subscriber)?.recv_into(buffer, timeout_ms.into())?;
+        if let Some(header) = header {
+            header.write(message);
+        }
+        Ok(message.length as ssize_t)
+    })
+}
+
+/// Receives up to `count` messages that are available, with one system call, and returns their number. Waits for the first one. They are
+/// valid until the next call that receives. What the system call returned beyond `count` is returned by the next calls, of which the
+/// descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_subscriber_recv_batch(
+    subscriber: Option<&mut Subscriber>,
+    messages: *mut Message,
+    count: usize,
+    timeout_ms: c_int,
+) -> ssize_t {
+    call(|| {
+        // SAFETY: the conventions.
+        let room = unsafe { array_mut(messages.cast(), count) }?;
+        let filled = given(subscriber)?.recv_batch(room, timeout_ms.into())?;
+        Ok(filled as ssize_t)
+    })
+}
+
+/// The descriptor of the endpoint, which is readable when there is a message, or the bus has ended. It belongs to the subscriber.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_subscriber_fd(subscriber: Option<&Subscriber>) -> c_int {
+    call(|| Ok(given(subscriber)?.subscriber.as_raw_fd()))
+}
+
+/// Queries the state of the bus and of this endpoint.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_subscriber_info(
+    subscriber: Option<&Subscriber>,
+    state: Option<&mut MaybeUninit<BusState>>,
+) -> c_int {
+    put(state, || Ok(given(subscriber)?.subscriber.info()?.into()))
+}
+
+/// Closes and frees the subscriber.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_subscriber_close(subscriber: Option<Box<Subscriber>>) {
+    drop(subscriber);
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Feeds: packets from a kernel module.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::Duration;
+
+use sluice::Feed;
+use sluice::feed::{self, FeedInfo, Header, Receiver, Simulator};
+
+use crate::error::Result;
+use crate::held::Holder;
+use crate::input::{Wait, given, nanoseconds, spin_limit, text};
+use crate::result::{call, give, put};
+
+/// Receives the packets of a feed in place. One thread at a time may use it, and one process: in a child its calls fail with -ENXIO. While
+/// a packet is held, calls other than release, close and those that only query the object fail with -EBUSY.
+pub struct FeedConsumer {
+    consumer: Holder<feed::Consumer, feed::Packet<'static>>,
+    fd: c_int,
+}
+
+/// Receives copies of the packets of a feed. One thread at a time may use it.
+pub struct FeedReader {
+    reader: feed::Reader,
+}
+
+/// A packet of a feed.
+#[repr(C)]
+pub struct Packet {
+    pub bytes: *const c_void,
+    pub length: usize,
+    /// The sequence of the previous packet + 1 + `lost`.
+    pub sequence: u64,
+    /// Packets lost directly before this one.
+    pub lost: u64,
+    /// CLOCK_MONOTONIC of the host, just before the packet became visible.
+    pub time_ns: u64,
+    /// The counter of the processor, read after the time. x86: the TSC.
+    pub cycles: u64,
+    pub reserved: [u64; 2],
+}
+
+impl Packet {
+    fn new(header: &Header, bytes: *const u8, length: usize) -> Self {
+        Self {
+            bytes: bytes.cast(),
+            length,
+            sequence: header.sequence,
+            lost: header.lost,
+            time_ns: nanoseconds(header.time),
+            cycles: header.cycles,
+            reserved: [0; 2],
+        }
+    }
+}
+
+/// The state of a feed. The counts are totals since the feed was created.
+#[repr(C)]
+pub struct FeedState {
+    /// How the consumer receives: 0: there is none; 1: by copies; 2: in place.
+    pub receiver: u32,
+    /// 1 if the simulator runs.
+    pub running: u32,
+    /// Bytes.
+    pub capacity: u64,
+    /// The number of the next packet.
+    pub sequence: u64,
+    /// Packets delivered to a consumer.
+    pub published: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// Consumers that were rejected.
+    pub violations: u64,
+    pub reserved: [u64; 8],
+}
+
+impl From<FeedInfo> for FeedState {
+    fn from(info: FeedInfo) -> Self {
+        Self {
+            receiver: match info.receiver {
+                None => 0,
+                Some(Receiver::Reads) => 1,
+                Some(Receiver::Maps) => 2,
+                Some(Receiver::Other(number)) => number,
+                Some(_) => u32::MAX,
+            },
+            running: info.running.into(),
+            capacity: info.capacity,
+            sequence: info.sequence,
+            published: info.published,
+            lost: info.lost,
+            violations: info.violations,
+            reserved: [0; 8],
+        }
+    }
+}
+
+impl FeedConsumer {
+    fn recv(&mut self, wait: Wait) -> Result<Packet> {
+        let receive = |consumer: &'static mut feed::Consumer| {
+            Ok(match wait {
+                Wait::Forever => consumer.recv(),
+                Wait::Never => consumer.try_recv(),
+                Wait::For(limit) => consumer.recv_timeout(limit),
+            }?)
+        };
+        // SAFETY: the reference is in the packet only, which is dropped where it is taken.
+        let packet = unsafe { self.consumer.hold(receive) }?;
+        let bytes = packet.bytes();
+        Ok(Packet::new(packet, bytes.as_ptr(), bytes.len()))
+    }
+}
+
+/// # Safety
+/// The name is NULL or a text.
+unsafe fn open(name: *const c_char) -> Result<Feed> {
+    if name.is_null() {
+        return Ok(Simulator::open()?.into());
+    }
+    // SAFETY: as the caller guarantees.
+    Ok(Feed::named(unsafe { text(name) }?).open()?)
+}
+
+/// Opens the feed of this name, maps it, and becomes its consumer. With a name of NULL, opens the feed of the packet simulator,
+/// /dev/sluice/feed. Fails with -EBUSY if the feed has a consumer. The first packet is the next one that is published.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_feed_open_consumer(
+    name: *const c_char,
+    consumer: Option<&mut MaybeUninit<*mut FeedConsumer>>,
+) -> c_int {
+    give(consumer, || {
+        // SAFETY: the conventions.
+        let consumer = unsafe { open(name) }?.map()?;
+        Ok(FeedConsumer {
+            fd: consumer.as_fd().as_raw_fd(),
+            consumer: Holder::new(consumer),
+        })
+    })
+}
+
+/// Opens the feed of this name, and becomes its consumer, which receives copies. Name and errors have the meaning that they have for
+/// sluice_feed_open_consumer().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_feed_open_reader(
+    name: *const c_char,
+    reader: Option<&mut MaybeUninit<*mut FeedReader>>,
+) -> c_int {
+    give(reader, || {
+        // SAFETY: the conventions.
+        let reader = unsafe { open(name) }?.reader()?;
+        Ok(FeedReader { reader })
+    })
+}
+
+/// Queries the state of the feed of this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_feed_query(
+    name: *const c_char,
+    state: Option<&mut MaybeUninit<FeedState>>,
+) -> c_int {
+    put(state, || {
+        // SAFETY: the conventions.
+        let name = unsafe { text(name) }?;
+        Ok(Feed::named(name).info()?.into())
+    })
+}
+
+/// Receives the next packet in place. Waits for one. It is held until sluice_feed_consumer_release(). -ENODATA is the end of the feed,
+/// after all packets.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_recv(
+    consumer: Option<&mut FeedConsumer>,
+    packet: Option<&mut MaybeUninit<Packet>>,
+    timeout_ms: c_int,
+) -> c_int {
+    put(packet, || given(consumer)?.recv(timeout_ms.into()))
+}
+
+/// Releases the packet.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_release(consumer: Option<&mut FeedConsumer>) -> c_int {
+    call(|| {
+        drop(given(consumer)?.consumer.take_held()?);
+        Ok(0)
+    })
+}
+
+/// Sets the longest time for which a call that waits spins before it blocks, with the values of `spin_limit_ns` in struct
+/// sluice_ring_options.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_set_spin_limit(
+    consumer: Option<&mut FeedConsumer>,
+    limit_ns: i64,
+) -> c_int {
+    call(|| {
+        let consumer = given(consumer)?.consumer.idle()?;
+        consumer.set_spin_limit(spin_limit(limit_ns).unwrap_or(DEFAULT_SPIN_LIMIT));
+        Ok(0)
+    })
+}
+
+const DEFAULT_SPIN_LIMIT: Duration = sluice::ring::SocketOptions::DEFAULT_SPIN_LIMIT;
+
+/// The descriptor to wait for with poll(2), between sluice_feed_consumer_prepare_wait() and sluice_feed_consumer_finish_wait(). It belongs
+/// to the consumer.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_fd(consumer: Option<&FeedConsumer>) -> c_int {
+    call(|| Ok(given(consumer)?.fd))
+}
+
+/// Prepares to wait until the descriptor is readable. Returns 1: wait; or 0: a packet or the end is available already. Call
+/// sluice_feed_consumer_finish_wait() after the wait, or instead of it, before other calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_prepare_wait(consumer: Option<&mut FeedConsumer>) -> c_int {
+    call(|| Ok(given(consumer)?.consumer.idle()?.prepare_wait()?.into()))
+}
+
+/// Ends the wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_finish_wait(consumer: Option<&mut FeedConsumer>) -> c_int {
+    call(|| {
+        given(consumer)?.consumer.idle()?.finish_wait();
+        Ok(0)
+    })
+}
+
+/// Closes and frees the consumer, with a packet that is held.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_consumer_close(consumer: Option<Box<FeedConsumer>>) {
+    drop(consumer);
+}
+
+/// Copies the next packet to a buffer of the reader, whose content is valid until the next call. Waits for a packet. -ENODATA is
+/// the end of the feed.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_reader_recv(
+    reader: Option<&mut FeedReader>,
+    packet: Option<&mut MaybeUninit<Packet>>,
+    timeout_ms: c_int,
+) -> c_int {
+    put(packet, || {
+        let reader = &mut given(reader)?.reader;
+        let packet = match Wait::from(timeout_ms) {
+            Wait::Forever => reader.recv(),
+            Wait::Never => reader.try_recv(),
+            Wait::For(limit) => reader.recv_timeout(limit),
+        }?;
+        let bytes = packet.bytes();
+        Ok(Packet::new(&packet, bytes.as_ptr(), bytes.len()))
+    })
+}
+
+/// The descriptor of the endpoint, which is readable when there is a packet or the feed has ended. It belongs to the reader.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_reader_fd(reader: Option<&FeedReader>) -> c_int {
+    call(|| Ok(given(reader)?.reader.as_fd().as_raw_fd()))
+}
+
+/// Closes and frees the reader.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_feed_reader_close(reader: Option<Box<FeedReader>>) {
+    drop(reader);
+}

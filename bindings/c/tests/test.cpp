@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The classes of sluice.hpp. Without arguments rings over a socket are tested, which need no module; with the argument "module" the other
+// kinds, too.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <type_traits>
+
+#include "sluice.hpp"
+
+using namespace std::chrono_literals;
+
+static int passed;
+
+#define EXPECT(condition)                                                                                \
+	do {                                                                                                 \
+		if (!(condition)) {                                                                              \
+			std::fprintf(stderr, "%s:%d: %s is false; last error: %s\n", __FILE__, __LINE__, #condition, \
+				     sluice_error_message());                                                            \
+			std::exit(1);                                                                                \
+		}                                                                                                \
+	} while (0)
+
+static_assert(std::is_nothrow_move_constructible_v<sluice::producer>);
+static_assert(!std::is_copy_constructible_v<sluice::consumer>);
+static_assert(sluice::timeout{1us}.ms() == 1);
+static_assert(sluice::timeout{std::chrono::hours::max()}.ms() > 0);
+static_assert(sluice::forever.ms() == -1);
+
+static std::pair<sluice::producer, sluice::consumer> sides()
+{
+	auto sockets = sluice::socket_pair().value();
+	sluice::socket_options options;
+	options.capacity = 4096;
+	std::optional<sluice::result<sluice::producer>> producer;
+	std::thread other{[&] { producer = sluice::producer::over(std::move(sockets.first), options); }};
+	auto consumer = sluice::consumer::over(std::move(sockets.second), options).value();
+	other.join();
+	return {std::move(*producer).value(), std::move(consumer)};
+}
+
+static void records_are_released_by_their_objects()
+{
+	auto [producer, consumer] = sides();
+	producer.send(sluice::bytes_of("one")).value();
+	{
+		auto room = producer.reserve(8).value();
+		std::memcpy(room.room().data(), "two", 3);
+		EXPECT(!room.commit(9));
+		room.commit(3).value();
+	}
+	{
+		auto cancelled = producer.reserve(8).value();
+	}
+	{
+		auto record = consumer.recv(sluice::never).value();
+		EXPECT(sluice::text_of(record.data()) == "one");
+		auto moved = std::move(record);
+		EXPECT(consumer.recv(sluice::never).error().number() == EBUSY);
+	}
+	iovec places[4];
+	{
+		auto records = consumer.recv_batch(places).value();
+		EXPECT(records.header().size() == 1 && records.header()[0].iov_len == 3);
+	}
+	auto empty = consumer.recv(sluice::never);
+	EXPECT(!empty && empty.error().would_block() && !empty.error().message().empty());
+	EXPECT(consumer.recv(1ms).error().timed_out());
+	producer.flush(10s).value();
+	passed++;
+}
+
+static void an_end_and_errors_are_results()
+{
+	auto [producer, consumer] = sides();
+	std::byte buffer[16];
+	producer.begin().value();
+	producer.send(sluice::bytes_of("last")).value();
+	producer.publish().value();
+	EXPECT(consumer.recv_into(buffer).value() == 4);
+	{
+		auto closed = std::move(producer);
+	}
+	EXPECT(consumer.recv().error().ended());
+	EXPECT(producer.send(sluice::bytes_of("x")).error().number() == EINVAL);
+	try {
+		sluice::connect("/nowhere/socket", sluice::never).value();
+		EXPECT(false);
+	} catch (const sluice::exception &error) {
+		EXPECT(error.error().number() == ENOENT);
+		EXPECT(std::string{error.what()}.find("start the listening side first") != std::string::npos);
+	}
+	EXPECT(!sluice::pipe_options{}.reserved[0] && sluice::pipe_options{}.size == sizeof(sluice_pipe_options));
+	EXPECT(sluice::map::open("a/b").error().number() == EINVAL);
+	EXPECT(sluice::open_pipe_reader("a/b").error().hint().starts_with("use 1 to 63 bytes"));
+	passed++;
+}
+
+static void a_path_connects_two_threads()
+{
+	auto path = "/tmp/sluice-cpp-" + std::to_string(getpid());
+	auto listener = sluice::listener::bind(path).value();
+	EXPECT(listener.accept(sluice::never).error().would_block());
+	std::thread other{[&] {
+		auto producer = sluice::producer::over(sluice::connect(path).value()).value();
+		producer.send(sluice::bytes_of("hello")).value();
+	}};
+	auto consumer = sluice::consumer::over(listener.accept(10s).value()).value();
+	EXPECT(sluice::text_of(consumer.recv(10s).value().data()) == "hello");
+	EXPECT(consumer.recv(10s).error().ended());
+	other.join();
+	passed++;
+}
+
+static void the_kinds_of_the_module_work()
+{
+	auto name = "cpp-test-" + std::to_string(getpid());
+	sluice::map_options maps;
+	sluice::bus_options buses;
+	maps.channel.flags = buses.channel.flags = SLUICE_CREATE;
+	auto map = sluice::map::open(name, maps).value();
+	auto watcher = map.watch().value();
+	auto key = sluice::bytes_of("key");
+	EXPECT(!map.get_value(key).value());
+	EXPECT(map.set(key, sluice::bytes_of(std::string(1000, 'x'))).value());
+	EXPECT(map.get_value(key).value()->size() == 1000);
+	EXPECT(watcher.recv(10s).value().change == SLUICE_MAP_CREATED);
+	auto entries = map.iterate().value();
+	EXPECT(entries.next().value()->value_length == 1000);
+	EXPECT(!entries.next().value());
+	EXPECT(map.erase(key).value() && !map.erase(key).value());
+	EXPECT(map.info().value().entries == 0);
+
+	auto sender = sluice::sender::open(name, buses).value();
+	auto subscriber = sluice::subscriber::open(name, buses).value();
+	sender.send(sluice::bytes_of("hello")).value();
+	auto message = subscriber.recv(10s).value();
+	EXPECT(sluice::text_of(sluice::data_of(message)) == "hello" && message.uid == getuid());
+
+	auto server = sluice::server::open(name + "-server", buses).value();
+	auto client = sluice::client::open(name + "-server").value();
+	std::thread other{[&] {
+		auto request = server.recv(10s).value();
+		auto data = sluice::data_of(request.header());
+		std::move(request).reply(data).value();
+	}};
+	EXPECT(sluice::text_of(sluice::data_of(client.call(sluice::bytes_of("ping"), 10s).value())) == "ping");
+	other.join();
+	passed++;
+}
+
+int main(int argc, char **argv)
+{
+	records_are_released_by_their_objects();
+	an_end_and_errors_are_results();
+	a_path_connects_two_threads();
+	if (argc > 1 && std::string_view{argv[1]} == "module")
+		the_kinds_of_the_module_work();
+	std::printf("%d passed, 0 failed\n", passed);
+}
