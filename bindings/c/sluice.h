@@ -1289,8 +1289,8 @@ int sluice_socket_consumer(int fd,
                            struct sluice_consumer **consumer);
 
 /**
- * Sends a record. Waits while the ring is full. Fails with -EPIPE if the consumer has closed the ring or died, or the channel was
- * destroyed, and with -EMSGSIZE if the record is longer than sluice_producer_record_max().
+ * Sends a record. Waits while the ring is full. Fails with -EPIPE if the consumer has closed the ring or the channel was destroyed,
+ * with -ECONNRESET if the consumer died, and with -EMSGSIZE if the record is longer than sluice_producer_record_max().
  */
 int sluice_producer_send(struct sluice_producer *producer,
                          const void *record,

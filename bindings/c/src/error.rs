@@ -170,7 +170,7 @@ fn meaning(errno: c_int) -> &'static CStr {
         libc::EAGAIN => c"the call would have to wait",
         libc::ETIMEDOUT => c"timeout",
         libc::ENODATA => c"the end of the stream",
-        libc::EPIPE => c"the peer has closed the channel or died, or the channel was destroyed",
+        libc::EPIPE => c"the peer has closed the channel, or the channel was destroyed",
         libc::ECONNRESET => c"the peer died, or ended without an answer",
         libc::EBUSY => c"in use, or a record or a reservation of the object is held",
         libc::EINVAL => c"invalid argument, or options that do not go together",

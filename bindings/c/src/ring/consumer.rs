@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::ptr;
 
 use libc::{iovec, ssize_t};
 use sluice::ring::{self, ReadBatch, Record};
@@ -146,6 +147,7 @@ pub extern "C" fn sluice_consumer_recv(
 ) -> ssize_t {
     call(|| {
         let record = given(record)?;
+        record.write(ptr::null());
         let place = given(consumer)?.recv(timeout_ms.into())?;
         record.write(place.iov_base);
         // A record is shorter than a mapping.

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::ptr;
 use std::time::Duration;
 
 use sluice::ring::{self, Reservation, SendError, WriteBatch};
@@ -11,7 +12,7 @@ use sluice::ring::{self, Reservation, SendError, WriteBatch};
 use crate::error::{Failure, Result};
 use crate::held::Holder;
 use crate::input::{Wait, bytes, given};
-use crate::result::{call, put};
+use crate::result::call;
 
 /// The sending side of a ring. One thread at a time may use it.
 ///
@@ -120,8 +121,8 @@ fn reserve_in_batch(
     unsafe { mem::transmute(room) }
 }
 
-/// Sends a record. Waits while the ring is full. Fails with -EPIPE if the consumer has closed the ring or died, or the channel was
-/// destroyed, and with -EMSGSIZE if the record is longer than sluice_producer_record_max().
+/// Sends a record. Waits while the ring is full. Fails with -EPIPE if the consumer has closed the ring or the channel was destroyed,
+/// with -ECONNRESET if the consumer died, and with -EMSGSIZE if the record is longer than sluice_producer_record_max().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_producer_send(
     producer: Option<&mut Producer>,
@@ -146,7 +147,12 @@ pub extern "C" fn sluice_producer_reserve(
     room: Option<&mut MaybeUninit<*mut c_void>>,
     timeout_ms: c_int,
 ) -> c_int {
-    put(room, || given(producer)?.reserve(length, timeout_ms.into()))
+    call(|| {
+        let room = given(room)?;
+        room.write(ptr::null_mut());
+        room.write(given(producer)?.reserve(length, timeout_ms.into())?);
+        Ok(0)
+    })
 }
 
 /// Sends the first `length` bytes of the reservation as a record. Fails with -EINVAL if nothing is reserved, or less; the reservation then
