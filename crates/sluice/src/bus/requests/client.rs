@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::error::CallError;
 #[cfg(feature = "tokio")]
 use super::tokio::Replies;
-use super::{Asked, Losses};
+use super::{Asked, Losses, most_messages};
 use crate::bus::endpoint::common_calls;
 use crate::bus::error::{RecvError, SendError};
 use crate::bus::message::Message;
@@ -50,10 +50,10 @@ pub struct Client {
 
 common_calls!(Client, sender.endpoint);
 
-/// Why the call fails, unless its reply is a message before the number `end`.
+/// Why the call fails, unless its reply is one of the next messages.
 struct PendingFailure {
     why: CallError,
-    end: u64,
+    next: u64,
 }
 
 impl Client {
@@ -142,7 +142,7 @@ impl Client {
     fn fill_reply(&mut self, asked: Asked, wait: Wait, began: Instant) -> Result<(), CallError> {
         let mut failure: Option<PendingFailure> = None;
         loop {
-            let left = match failure {
+            let left = match &failure {
                 None => wait.left(began),
                 Some(_) => Wait::Never,
             };
@@ -150,16 +150,23 @@ impl Client {
                 Ok(()) => {
                     let header = *self.subscriber.filled_message()?;
                     let lost = self.losses.add_frame(&header);
-                    match failure {
-                        _ if asked.is_answered_by(&header) => return Ok(()),
-                        Some(failure) if header.sequence >= failure.end => {
-                            return Err(failure.why);
-                        }
+                    if asked.is_answered_by(&header) {
+                        return Ok(());
+                    }
+                    failure = match failure {
+                        Some(PendingFailure { why, next: 0 }) => return Err(why),
+                        Some(PendingFailure { why, next }) => Some(PendingFailure {
+                            why,
+                            next: next - 1,
+                        }),
                         // Others could send to this client for ever.
                         None if left.is_over() => return Err(CallError::TimedOut(Duration::ZERO)),
-                        _ if lost == 0 => continue,
-                        _ => lost,
+                        None => None,
+                    };
+                    if lost == 0 {
+                        continue;
                     }
+                    lost
                 }
                 Err(RecvError::Notice) => 0,
                 Err(error) => return Err(failure.map_or(error.into(), |failure| failure.why)),
@@ -180,7 +187,7 @@ impl Client {
         };
         Ok(why.map(|why| PendingFailure {
             why,
-            end: seen.sent,
+            next: most_messages(&seen),
         }))
     }
 }

@@ -13,6 +13,8 @@ pub use server::{Request, Server};
 #[cfg(feature = "tokio")]
 pub use tokio::{AsyncClient, AsyncRequest, AsyncServer};
 
+use sluice_abi::bus::Info;
+
 use super::message::Header;
 
 /// The server and the tag of a request.
@@ -27,6 +29,12 @@ impl Asked {
     fn is_answered_by(self, header: &Header) -> bool {
         header.sender == self.server && header.tag == self.tag
     }
+}
+
+/// At least as many messages as the bus can hold at a time. A number of `Info` would not tell: `sent` has no cancelled attempts, which use
+/// numbers of messages.
+fn most_messages(bus: &Info) -> u64 {
+    bus.capacity / 8
 }
 
 /// The messages that a client has lost. A frame and the state of the endpoint both report each of them, which counts once.

@@ -21,7 +21,7 @@ use tokio::time;
 use super::client::{Client, reply_lost};
 use super::error::{CallError, ServeError};
 use super::server::{self, Queue, Server, SlowClients, request_calls};
-use super::{Asked, Losses};
+use super::{Asked, Losses, most_messages};
 use crate::bus::error::{OpenError, RecvError, SendError};
 use crate::bus::info::BusInfo;
 use crate::bus::message::Header;
@@ -218,11 +218,11 @@ struct Expected {
     call: oneshot::Sender<Outcome>,
 }
 
-/// Why calls fail, unless their reply is a message before the number `end`.
+/// Why calls fail, unless their reply is one of the next messages.
 struct PendingFailure {
     ended_servers: BTreeSet<u64>,
     lost: u64,
-    end: u64,
+    next: u64,
 }
 
 impl PendingFailure {
@@ -292,7 +292,7 @@ impl Replies {
 
     fn dispatch(&mut self, ended: &mut Ended) -> Result<(), RecvError> {
         let message = self.subscriber.filled_message()?;
-        let (tag, sequence) = (message.tag, message.sequence);
+        let tag = message.tag;
         let lost = self.losses.add_frame(&message);
         let server = self.expected.get(&tag).map(|reply| reply.server);
         let asked = server.map(|server| Asked { server, tag });
@@ -300,12 +300,10 @@ impl Replies {
         if let Some(reply) = answered.and_then(|asked| self.expected.remove(&asked.tag)) {
             ended.push((reply.call, Ok(message.bytes().to_vec())));
         }
-        if self
-            .failure
-            .as_ref()
-            .is_some_and(|failure| sequence >= failure.end)
-        {
-            self.give_up(ended);
+        match &mut self.failure {
+            Some(failure) if failure.next == 0 => self.give_up(ended),
+            Some(failure) => failure.next -= 1,
+            None => {}
         }
         match lost {
             0 => Ok(()),
@@ -329,11 +327,11 @@ impl Replies {
             ended_servers.extend(before.ended_servers);
             lost += before.lost;
         }
-        let end = seen.sent;
+        let next = most_messages(&seen);
         self.failure = Some(PendingFailure {
             ended_servers,
             lost,
-            end,
+            next,
         });
         Ok(())
     }
