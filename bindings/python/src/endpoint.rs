@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all endpoints have in common: they are closed once, and used by one thread at a time, or by several.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// An open endpoint of a channel. As a context manager it closes itself.
+///
+/// An endpoint belongs to the process that opened it: it cannot be pickled.
+#[pyclass(subclass, frozen, module = "sluice")]
+pub struct Endpoint {
+    handle: Arc<dyn Handle>,
+}
+
+/// What is closed.
+pub trait Handle: Send + Sync {
+    fn fd(&self) -> RawFd;
+    fn is_closed(&self) -> bool;
+    fn close(&self) -> PyResult<()>;
+}
+
+impl Endpoint {
+    pub fn new(handle: Arc<impl Handle + 'static>) -> Self {
+        Self { handle }
+    }
+}
+
+#[pymethods]
+impl Endpoint {
+    /// Closes the endpoint. Closing it again has no effect.
+    fn close(&self) -> PyResult<()> {
+        self.handle.close()
+    }
+
+    /// Whether the endpoint is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.handle.is_closed()
+    }
+
+    /// The file descriptor, for selectors.
+    fn fileno(&self) -> PyResult<RawFd> {
+        match self.handle.is_closed() {
+            true => Err(closed()),
+            false => Ok(self.handle.fd()),
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.handle.close()
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let class = slf.get_type().name()?;
+        Err(PyTypeError::new_err(format!(
+            "cannot pickle a {class}: open it in the process that uses it, or pass a socket of SocketRing.pair()"
+        )))
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let class = slf.get_type().name()?;
+        let handle = &slf.get().handle;
+        Ok(match handle.is_closed() {
+            true => format!("<sluice.{class}, closed>"),
+            false => format!("<sluice.{class}, descriptor {}>", handle.fd()),
+        })
+    }
+}
+
+fn closed() -> PyErr {
+    PyValueError::new_err("the endpoint is closed")
+}
+
+/// An endpoint that one call uses at a time.
+pub struct Exclusive<T> {
+    fd: RawFd,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    endpoint: Option<T>,
+    /// The memory of the endpoint that a Python object gives access to.
+    loan: Option<Arc<Loan>>,
+}
+
+/// A part of the memory of an endpoint, which stays mapped until the loan ends.
+pub struct Loan {
+    pub start: *mut u8,
+    pub len: usize,
+    exports: AtomicUsize,
+}
+
+// SAFETY: the address is used by the calls of the buffer protocol only, which hold the GIL.
+unsafe impl Send for Loan {}
+// SAFETY: as above.
+unsafe impl Sync for Loan {}
+
+impl Loan {
+    pub fn add_export(&self) {
+        self.exports.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn remove_export(&self) {
+        self.exports.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Fails while there are memoryviews or arrays of the memory.
+    fn check(&self) -> PyResult<()> {
+        match self.exports.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            exports => Err(PyBufferError::new_err(format!(
+                "{exports} memoryviews or arrays of the record exist; release or delete them first"
+            ))),
+        }
+    }
+}
+
+impl<T> Exclusive<T> {
+    pub fn new(endpoint: T) -> Arc<Self>
+    where
+        T: AsFd,
+    {
+        Arc::new(Self {
+            fd: endpoint.as_fd().as_raw_fd(),
+            state: Mutex::new(State {
+                endpoint: Some(endpoint),
+                loan: None,
+            }),
+        })
+    }
+
+    /// Uses the endpoint. Fails while another call uses it, such as a call of another thread or of a signal handler.
+    pub fn with<R>(&self, call: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
+        let mut state = self.lock()?;
+        state.call(call)
+    }
+
+    /// As `with`, for a call that returns a part of the memory, to which it then gives access until the loan ends.
+    pub fn lend(
+        &self,
+        call: impl FnOnce(&mut T) -> PyResult<(*mut u8, usize)>,
+    ) -> PyResult<Arc<Loan>> {
+        let mut state = self.lock()?;
+        let (start, len) = state.call(call)?;
+        let loan = Arc::new(Loan {
+            start,
+            len,
+            exports: AtomicUsize::new(0),
+        });
+        state.loan = Some(loan.clone());
+        Ok(loan)
+    }
+
+    /// Ends the loan by a call. Has no effect if it has ended, as by a close.
+    pub fn settle<R>(
+        &self,
+        loan: &Arc<Loan>,
+        call: impl FnOnce(&mut T) -> PyResult<R>,
+    ) -> PyResult<Option<R>> {
+        let mut state = self.lock()?;
+        if !state
+            .loan
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, loan))
+        {
+            return Ok(None);
+        }
+        loan.check()?;
+        state.loan = None;
+        state.call(call).map(Some)
+    }
+
+    /// Closes the endpoint by a call.
+    pub fn take(&self, call: impl FnOnce(T)) -> PyResult<()> {
+        let mut state = self.lock()?;
+        state.call(|_| Ok(()))?;
+        state.endpoint.take().map(call);
+        Ok(())
+    }
+
+    /// Whether the loan has not ended.
+    pub fn has_lent(&self, loan: &Arc<Loan>) -> PyResult<bool> {
+        let state = self.lock()?;
+        Ok(state
+            .loan
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, loan)))
+    }
+
+    fn lock(&self) -> PyResult<MutexGuard<'_, State<T>>> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another call uses the endpoint; use one endpoint per thread",
+            )),
+        }
+    }
+}
+
+impl<T> State<T> {
+    fn call<R>(&mut self, call: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
+        match (&mut self.endpoint, &self.loan) {
+            (_, Some(_)) => Err(PyBufferError::new_err(
+                "a record is in use; release it first",
+            )),
+            (Some(endpoint), None) => call(endpoint),
+            (None, None) => Err(closed()),
+        }
+    }
+}
+
+impl<T: Send> Handle for Exclusive<T> {
+    fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// An endpoint in use is open.
+    fn is_closed(&self) -> bool {
+        self.lock().is_ok_and(|state| state.endpoint.is_none())
+    }
+
+    /// A record that is not released yet is not received.
+    fn close(&self) -> PyResult<()> {
+        let mut state = self.lock()?;
+        if let Some(loan) = &state.loan {
+            loan.check()?;
+        }
+        *state = State {
+            endpoint: None,
+            loan: None,
+        };
+        Ok(())
+    }
+}
+
+/// An endpoint that several threads may use at the same time. Calls in progress keep it open.
+pub struct Shared<T> {
+    fd: RawFd,
+    process: u32,
+    endpoint: Mutex<Option<Arc<T>>>,
+}
+
+impl<T> Shared<T> {
+    pub fn new(fd: RawFd, endpoint: T) -> Arc<Self> {
+        Arc::new(Self {
+            fd,
+            process: process::id(),
+            endpoint: Mutex::new(Some(Arc::new(endpoint))),
+        })
+    }
+
+    pub fn get(&self) -> PyResult<Arc<T>> {
+        self.lock().clone().ok_or_else(closed)
+    }
+
+    /// As `get`, but fails in a forked child.
+    pub fn get_owned(&self) -> PyResult<Arc<T>> {
+        match process::id() == self.process {
+            true => self.get(),
+            false => Err(PyRuntimeError::new_err(
+                "this process is a child of the one that opened the endpoint; open another one",
+            )),
+        }
+    }
+
+    /// It is locked for moments only.
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<T>>> {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + Sync> Handle for Shared<T> {
+    fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    fn is_closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    fn close(&self) -> PyResult<()> {
+        let closed = self.lock().take();
+        drop(closed);
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Rings in asyncio, and with selectors."""
+
+import asyncio
+import selectors
+from pathlib import Path
+
+import pytest
+from conftest import set_up
+
+import sluice
+
+Ring = tuple[sluice.Producer, sluice.Consumer]
+
+
+def test_tasks_send_and_receive(ring: Ring) -> None:
+    producer, consumer = ring
+    records = [b"%d" % n * 100 for n in range(3000)]
+
+    async def send() -> None:
+        for record in records:
+            await producer.send_async(record)
+        producer.close()
+
+    async def receive() -> list[bytes]:
+        return [record async for record in consumer]
+
+    async def main() -> list[bytes]:
+        _, received = await asyncio.gather(send(), receive())
+        return received
+
+    assert asyncio.run(main()) == records
+
+
+def test_a_cancelled_receiver_has_received_nothing(ring: Ring) -> None:
+    producer, consumer = ring
+
+    async def main() -> bytes | None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.recv_async(), 0.05)
+        producer.send(b"later")
+        return await asyncio.wait_for(consumer.recv_async(), 60)
+
+    assert asyncio.run(main()) == b"later"
+
+
+def test_a_second_task_gets_an_error(ring: Ring) -> None:
+    producer, consumer = ring
+
+    async def main() -> None:
+        first = asyncio.create_task(consumer.recv_async())
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task"):
+            await consumer.recv_async()
+        producer.send(b"one")
+        assert await first == b"one"
+
+    asyncio.run(main())
+
+
+def test_the_death_of_the_producer_ends_a_task() -> None:
+    producer, consumer = set_up()
+
+    async def main() -> None:
+        waiting = asyncio.create_task(consumer.recv_async())
+        await asyncio.sleep(0.05)
+        producer.abort()
+        with pytest.raises(sluice.PeerDied):
+            await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(main())
+
+
+def test_a_listener_accepts_in_a_task(tmp_path: Path) -> None:
+    async def main() -> None:
+        with sluice.Listener(tmp_path / "ring") as listener:
+            accepting = asyncio.create_task(listener.accept_async())
+            await asyncio.sleep(0)
+            there = sluice.SocketRing.connect(tmp_path / "ring")
+            here = await asyncio.wait_for(accepting, 60)
+            both = asyncio.to_thread(sluice.SocketRing.producer, there), asyncio.to_thread(sluice.SocketRing.consumer, here)
+            producer, consumer = await asyncio.gather(*both)
+            producer.close()
+            assert [record async for record in consumer] == []
+
+    asyncio.run(main())
+
+
+def test_a_selector_waits_for_a_consumer(ring: Ring) -> None:
+    producer, consumer = ring
+    with selectors.DefaultSelector() as selector:
+        selector.register(consumer, selectors.EVENT_READ)
+        assert consumer.prepare_wait()
+        assert not selector.select(timeout=0)
+        producer.send(b"one")
+        assert selector.select(timeout=60)
+        consumer.finish_wait()
+        assert consumer.recv(0) == b"one"
+        assert not selector.select(timeout=0)
