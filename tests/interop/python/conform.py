@@ -8,14 +8,9 @@ import socket as sockets
 import sys
 
 import memfd
-from exchange import TABLE, length_of
+from exchange import content_of, length_of
 from handshake import Refused
 from ring import PeerClosed, PeerDied, ProtocolViolation
-
-
-def content_of(number, length):
-    start = number * 17 % 8191
-    return TABLE[start : start + length]
 
 
 def listen(path):

@@ -26,15 +26,19 @@ def length_of(number, max_len):
     return number * 7919 % (max_len + 1)
 
 
-def content_of(number, max_len):
+def content_of(number, length):
     start = number * 17 % 8191
-    return TABLE[start : start + length_of(number, max_len)]
+    return TABLE[start : start + length]
+
+
+def record_of(number, max_len):
+    return content_of(number, length_of(number, max_len))
 
 
 def send(producer, records, batch):
     for first in range(0, records, batch):
         numbers = range(first, min(first + batch, records))
-        producer.send_batch([content_of(number, producer.max_record_len) for number in numbers])
+        producer.send_batch([record_of(number, producer.max_record_len) for number in numbers])
 
 
 def receive(consumer, records, batch):
@@ -48,7 +52,7 @@ def receive(consumer, records, batch):
         if not received:
             break
         for record in received:
-            if record != content_of(number, consumer.max_record_len):
+            if record != record_of(number, consumer.max_record_len):
                 raise SystemExit(f"record {number} is not what was sent: {len(record)} bytes")
             number += 1
     return number
