@@ -49,10 +49,9 @@ type BusOptions struct {
 }
 
 // A Bus is an endpoint of a bus: with [Read] a subscriber, with [Write] a sender, with both a client or a server. One goroutine at a time
-// receives; others may send and close meanwhile.
+// receives, by Recv, Messages, Request or Reply. Everything else may be called by several goroutines meanwhile.
 type Bus struct {
 	poller
-	op     string
 	max    int
 	buffer []byte
 	rest   []byte // of the last batch
@@ -102,21 +101,25 @@ func OpenBus(name string, access Access, options BusOptions) (*Bus, error) {
 	if options.Monitor {
 		params.flags |= busMonitor
 	}
-	endpoint, err := options.openPoller(KindBus, name, uint32(access), unsafe.Pointer(&params))
+	endpoint, err := options.openPoller(KindBus, name, uint32(access), unsafe.Pointer(&params), hintsOfBus)
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{poller: endpoint, op: "bus " + name}
+	b := &Bus{poller: endpoint}
 	info, err := b.Info()
 	if err != nil {
 		b.Close()
 		return nil, err
 	}
 	b.max = int(info.MaxMessage) + frameSize
+	b.buffer = make([]byte, min(b.max, bufferSize))
 	return b, nil
 }
 
-const frameSize = int(unsafe.Sizeof(busFrameABI{}))
+const (
+	frameSize  = int(unsafe.Sizeof(busFrameABI{}))
+	bufferSize = 64 << 10
+)
 
 // Publish sends a message. It waits for room, and for subscribers with the policy Block.
 func (b *Bus) Publish(ctx context.Context, message []byte) error {
@@ -126,28 +129,23 @@ func (b *Bus) Publish(ctx context.Context, message []byte) error {
 // PublishTo sends a message with a tag to one subscriber only, whose id the program has from [Message.Sender], [Bus.Turn] or
 // [Bus.Subscribers]. The target 0 is as in Publish.
 func (b *Bus) PublishTo(ctx context.Context, target, tag uint64, message []byte) (err error) {
-	write := b.writer(target, tag, message, &err)
-	if waited := b.do(ctx, toWrite, write); waited != nil {
-		return waited
-	}
-	return failure("send to "+b.op, err, hintsOfBus)
-}
-
-// writer returns an attempt to send that stores its result, or returns false.
-func (b *Bus) writer(target, tag uint64, message []byte, err *error) func(fd uintptr) bool {
-	frame := busFrameABI{size: uint32(frameSize), length: uint32(len(message)), target: target, tag: tag}
+	frame := busFrameABI{size: uint32(frameSize), length: clampU32(len(message)), target: target, tag: tag}
 	parts := [][]byte{bytesOf(&frame), message}
 	if len(message) == 0 {
 		parts = parts[:1]
 	}
-	return func(fd uintptr) bool {
+	waited := b.do(ctx, toWrite, func(fd uintptr) bool {
 		for {
-			_, *err = unix.Writev(int(fd), parts)
-			if *err != unix.EINTR {
-				return *err != unix.EAGAIN
+			_, err = unix.Writev(int(fd), parts)
+			if err != unix.EINTR {
+				return err != unix.EAGAIN
 			}
 		}
+	})
+	if waited != nil {
+		return waited
 	}
+	return b.fail("send to ", err)
 }
 
 // Recv waits for the next message. An error with the cause ENOLINK is a notice of a client, see [ErrNotice].
@@ -161,32 +159,14 @@ func (b *Bus) Recv(ctx context.Context) (Message, error) {
 }
 
 // fill waits for a batch of messages.
-func (b *Bus) fill(ctx context.Context) (err error) {
-	if waited := b.do(ctx, toRead, b.reader(&err)); waited != nil {
-		return waited
+func (b *Bus) fill(ctx context.Context) error {
+	n, err := b.read(ctx, b.buffer)
+	if isErrno(err, syscall.EMSGSIZE) && len(b.buffer) < b.max {
+		b.buffer = make([]byte, b.max)
+		return b.fill(ctx)
 	}
-	return failure("receive from "+b.op, err, hintsOfBus)
-}
-
-// reader returns an attempt to read a batch that stores its result, or returns false.
-func (b *Bus) reader(err *error) func(fd uintptr) bool {
-	if b.buffer == nil {
-		b.buffer = make([]byte, min(b.max, 64<<10))
-	}
-	return func(fd uintptr) bool {
-		for {
-			n := 0
-			n, *err = unix.Read(int(fd), b.buffer)
-			switch {
-			case *err == unix.EINTR:
-			case *err == unix.EMSGSIZE && len(b.buffer) < b.max:
-				b.buffer = make([]byte, b.max)
-			default:
-				b.rest = b.buffer[:max(n, 0)]
-				return *err != unix.EAGAIN
-			}
-		}
-	}
+	b.rest = b.buffer[:n]
+	return err
 }
 
 // next returns the first message of the batch. The next frame begins at a multiple of 8.
@@ -207,7 +187,7 @@ func (b *Bus) Messages(ctx context.Context) iter.Seq2[Message, error] { return s
 // Turn returns the id of the server whose turn it is, without sending. Only in the mode Multicast.
 func (b *Bus) Turn() (uint64, error) {
 	setting := settingABI{size: sizeOf[settingABI]()}
-	_, err := b.ioctl("take a turn on "+b.op, busTurn, unsafe.Pointer(&setting))
+	_, err := b.ioctl("take a turn on ", busTurn, unsafe.Pointer(&setting))
 	return setting.value, err
 }
 
@@ -228,7 +208,7 @@ type BusInfo struct {
 // Info returns the state of the bus and of this endpoint.
 func (b *Bus) Info() (BusInfo, error) {
 	i := busInfoABI{size: sizeOf[busInfoABI]()}
-	_, err := b.ioctl("get the state of "+b.op, busInfo, unsafe.Pointer(&i))
+	_, err := b.ioctl("get the state of ", busInfo, unsafe.Pointer(&i))
 	return BusInfo{
 		BusMode(i.mode), Policy(i.policies), i.capacity, i.messageMax, i.subscribers, i.senders, i.sent, i.unsubscribed, i.lost, i.evicted,
 		i.lag, i.id, Policy(i.policy), i.ownLost, i.ownLag,
@@ -263,7 +243,7 @@ func (b *Bus) subscribersAfter(after uint64, count int) ([]BusSubscriber, error)
 		size: sizeOf[busSubscribersABI](), count: uint32(count), after: after, entries: unsafe.Pointer(&entries),
 		entrySize: sizeOf[busSubscriberInfoABI](),
 	}
-	if _, err := b.ioctl("list the subscribers of "+b.op, busSubscribers, unsafe.Pointer(&call)); err != nil {
+	if _, err := b.ioctl("list the subscribers of ", busSubscribers, unsafe.Pointer(&call)); err != nil {
 		return nil, err
 	}
 	var some []BusSubscriber
@@ -274,6 +254,3 @@ func (b *Bus) subscribersAfter(after uint64, count int) ([]BusSubscriber, error)
 	}
 	return some, nil
 }
-
-// Close ends the subscription.
-func (b *Bus) Close() error { return b.file.Close() }

@@ -34,22 +34,27 @@ func (c *Conn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	ctx := c.read.context()
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	for len(c.rest) == 0 && len(b) > 0 {
+	for ctx.Err() == nil { // also between empty records, which a peer can send without end
+		if len(c.rest) > 0 || len(b) == 0 {
+			return c.take(b), nil
+		}
 		record, err := c.consumer.Recv(ctx)
 		if err != nil {
 			return 0, err
 		}
 		c.rest = record
 	}
+	return 0, context.Cause(ctx)
+}
+
+// take moves bytes of the record received last.
+func (c *Conn) take(b []byte) int {
 	n := copy(b, c.rest)
 	c.rest = c.rest[n:]
 	if len(c.rest) == 0 {
 		c.consumer.Release()
 	}
-	return n, nil
+	return n
 }
 
 // maxOfConn is the longest record of a Conn in bytes: records that fit into the caches of processors are copied faster.
@@ -60,31 +65,46 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	ctx := c.write.context()
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
 	longest := min(c.producer.Capacity()/4, maxOfConn)
-	for n < len(b) && err == nil {
-		record := b[n:min(n+longest, len(b))]
-		if err = c.producer.Send(ctx, record); err == nil {
-			n += len(record)
+	for ctx.Err() == nil {
+		if n == len(b) {
+			return n, nil
 		}
+		record := b[n:min(n+longest, len(b))]
+		if err := c.producer.Send(ctx, record); err != nil {
+			return n, err
+		}
+		n += len(record)
 	}
-	return n, err
+	return n, context.Cause(ctx)
+}
+
+// CloseWrite ends a write that waits, and the ring for writing: the peer reads what was written, and then [io.EOF]. Reading goes on.
+func (c *Conn) CloseWrite() error {
+	c.write.end(net.ErrClosed)
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return closeOnce(c.producer.Close())
 }
 
 // Close ends calls that wait, and then both rings. The peer receives what was written.
 func (c *Conn) Close() error {
 	c.read.end(net.ErrClosed)
-	c.write.end(net.ErrClosed)
+	written := c.CloseWrite()
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	c.writing.Lock()
-	defer c.writing.Unlock()
 	c.rest = nil
-	err := c.producer.Close()
-	if closed := c.consumer.Close(); err == nil {
-		err = closed
+	err := closeOnce(c.consumer.Close())
+	if err == nil && written != net.ErrClosed {
+		err = written
+	}
+	return err
+}
+
+// closeOnce translates the error of a ring that was closed before.
+func closeOnce(err error) error {
+	if err == ErrClosed {
+		return net.ErrClosed
 	}
 	return err
 }

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func connPair(t testing.TB, options SocketOptions) (*Conn, *Conn) {
@@ -37,6 +39,7 @@ func TestConnEchoes(t *testing.T) {
 		t.Fatal("other bytes")
 	}
 	must(t, client.Close())
+	mustBe(t, client.Close(), net.ErrClosed)
 	_, err = client.Read(received)
 	mustBe(t, err, net.ErrClosed)
 	_, err = client.Write(received)
@@ -94,4 +97,42 @@ func TestConnCloseEndsCalls(t *testing.T) {
 	mustBe(t, err, net.ErrClosed)
 	_, err = server.Read(make([]byte, 1))
 	mustBe(t, err, io.EOF)
+}
+
+func TestConnCloseWrite(t *testing.T) {
+	client, server := connPair(t, small)
+	_, err := client.Write([]byte("question"))
+	must(t, err)
+	must(t, client.CloseWrite())
+	mustBe(t, client.CloseWrite(), net.ErrClosed)
+	_, err = client.Write([]byte("more"))
+	mustBe(t, err, net.ErrClosed)
+	question, err := io.ReadAll(server)
+	must(t, err)
+	_, err = server.Write(append(question, '!'))
+	must(t, err)
+	must(t, server.Close())
+	answer, err := io.ReadAll(client)
+	must(t, err)
+	if string(answer) != "question!" {
+		t.Fatalf("%q", answer)
+	}
+	must(t, client.Close())
+}
+
+// Empty records without end leave a read to its deadline, and to Close.
+func TestConnWithEmptyRecords(t *testing.T) {
+	client, server := connPair(t, small)
+	p := server.producer
+	words := unsafe.Slice((*uint32)(p.data), p.capacity/4)
+	for state := 1; state < len(words); state += 2 {
+		atomic.StoreUint32(&words[state], ringRecordReady) // of a record of length 0
+	}
+	must(t, client.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
+	_, err := client.Read(make([]byte, 1))
+	mustBe(t, err, os.ErrDeadlineExceeded)
+	must(t, client.SetReadDeadline(time.Time{}))
+	defer later(func() { client.Close() })()
+	_, err = client.Read(make([]byte, 1))
+	mustBe(t, err, net.ErrClosed)
 }

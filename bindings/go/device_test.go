@@ -57,7 +57,7 @@ func TestDestroyedRing(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	must(t, p.Send(testContext(t), []byte("before")))
-	defer later(func() { Destroy(KindRing, name, Scope{}) })()
+	defer later(func() { Destroy(context.Background(), KindRing, name, Scope{}) })()
 	record, err := c.Recv(testContext(t))
 	must(t, err)
 	if string(record) != "before" {
@@ -84,7 +84,7 @@ func TestConsumerComesLater(t *testing.T) {
 	options := RingOptions{Options: Options{Create: true, Persistent: true}}
 	p, err := OpenProducer(name, options)
 	must(t, err)
-	defer Remove(KindRing, name, Scope{})
+	defer Remove(context.Background(), KindRing, name, Scope{})
 	must(t, sendAll(testContext(t), p, 0, 3))
 	must(t, p.Close())
 	c, err := OpenConsumer(name, RingOptions{})
@@ -135,12 +135,33 @@ func TestPipeDeadline(t *testing.T) {
 	if capacity != 1<<17 {
 		t.Fatal(capacity)
 	}
+	_, err = both.SetCapacity(0)
+	mustBe(t, err, syscall.EINVAL)
 	_, err = both.Write([]byte("12345"))
 	must(t, err)
 	info, err := both.Info()
 	must(t, err)
 	if info.Bytes != 5 || info.Readers != 1 || info.Writers != 1 {
 		t.Fatalf("%+v", info)
+	}
+}
+
+func TestErrorsOfPipes(t *testing.T) {
+	needsModule(t)
+	name := newName()
+	r, err := OpenPipe(testContext(t), name, Read, PipeOptions{Options: creating(), NoWait: true})
+	must(t, err)
+	w, err := OpenPipe(testContext(t), name, Write, PipeOptions{})
+	must(t, err)
+	defer w.Close()
+	must(t, r.Close())
+	_, err = r.Read(make([]byte, 1))
+	mustBe(t, err, ErrClosed)
+	_, err = w.Write([]byte("nobody reads"))
+	mustBe(t, err, syscall.EPIPE)
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Hint == "" {
+		t.Fatalf("%T: %v", err, err)
 	}
 }
 
@@ -153,7 +174,7 @@ func TestPipeOpenIsCancelled(t *testing.T) {
 	mustBe(t, err, context.DeadlineExceeded)
 	// This ends the detached open, which may not have begun yet.
 	for err = fs.ErrNotExist; errors.Is(err, fs.ErrNotExist); {
-		err = Destroy(KindPipe, name, Scope{})
+		err = Destroy(context.Background(), KindPipe, name, Scope{})
 	}
 	must(t, err)
 	_, err = OpenPipe(testContext(t), name, Write, PipeOptions{Options: creating(), NoWait: true})
@@ -208,7 +229,7 @@ func TestBroadcast(t *testing.T) {
 	if len(all) != 3 {
 		t.Fatalf("%+v", all)
 	}
-	defer later(func() { Destroy(KindBus, name, Scope{}) })()
+	defer later(func() { Destroy(context.Background(), KindBus, name, Scope{}) })()
 	_, err = subscribers[0].Recv(ctx)
 	mustBe(t, err, syscall.EPIPE)
 }
@@ -259,6 +280,41 @@ func TestBlockedPublisherIsCancelled(t *testing.T) {
 		}
 	})()
 	must(t, publisher.Publish(testContext(t), make([]byte, 100)))
+}
+
+// A context that has ended sends no request, and messages without end leave a request to its context.
+func TestContextsOfRequests(t *testing.T) {
+	needsModule(t)
+	name, ctx := newName(), testContext(t)
+	server, err := OpenBus(name, Read|Write, serverOptions())
+	must(t, err)
+	defer server.Close()
+	client, err := OpenBus(name, Read|Write, clientOptions())
+	must(t, err)
+	defer client.Close()
+	_, err = client.Request(noWait, []byte("never sent"))
+	mustBe(t, err, errWouldWait)
+	_, err = server.Recv(noWait)
+	mustBe(t, err, errWouldWait)
+
+	info, err := client.Info()
+	must(t, err)
+	flooding, stop := context.WithCancel(ctx)
+	defer stop()
+	for range 3 {
+		flooder, err := OpenBus(name, Write, BusOptions{})
+		must(t, err)
+		defer flooder.Close()
+		go func() {
+			for flooding.Err() == nil {
+				flooder.PublishTo(flooding, info.ID, 0, []byte("no reply"))
+			}
+		}()
+	}
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err = client.Request(short, []byte("without a reply"))
+	mustBe(t, err, context.DeadlineExceeded)
 }
 
 func serverOptions() BusOptions {
@@ -427,8 +483,8 @@ func TestMissedEvents(t *testing.T) {
 	if event.Missed == 0 || event.Missed != event.Sequence-1 {
 		t.Fatalf("%+v", event)
 	}
-	name := m.op[len("map "):]
-	defer later(func() { Destroy(KindMap, name, Scope{}) })()
+	name := m.name[len("map "):]
+	defer later(func() { Destroy(context.Background(), KindMap, name, Scope{}) })()
 	for err == nil {
 		_, err = w.Recv(ctx)
 	}
@@ -482,7 +538,7 @@ func TestListAndInfo(t *testing.T) {
 	if !found || info.Permissions != 0o640 || info.Capacity != 4<<20 {
 		t.Fatalf("%v, %+v", found, info)
 	}
-	must(t, Remove(KindMap, name, Scope{}))
+	must(t, Remove(context.Background(), KindMap, name, Scope{}))
 	_, err = Info(KindMap, name, Scope{})
 	mustBe(t, err, fs.ErrNotExist)
 	features, err := GetFeatures()

@@ -15,5 +15,7 @@
 //	| feed | packets of a kernel module | [OpenFeed]                                     |
 //
 // A call that waits has a context as its first parameter, whose end ends the wait at once. A call that need not wait does not check its
-// context, and a context that has ended makes a call one that does not wait. See [Error] for errors. Bytes that a call returns in place are valid until the next call on the same endpoint.
+// context: with a context that has ended a call does what it can without waiting. A call that fails with the cause of its context has had
+// no effect, unless its documentation names one. See [Error] for errors. Bytes that a call returns in place are valid until the next call on
+// the same endpoint.
 package sluice

@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// failure makes an Error of an errno, with a hint if there is one for the errno. Errors of other types are returned as they are.
+// failure makes an Error of an error with an errno, with a hint if there is one for the errno. Errors of other types are returned as they are.
 func failure(op string, err error, hints map[syscall.Errno]string) error {
 	var errno syscall.Errno
 	if err == nil || !errors.As(err, &errno) {
@@ -71,6 +71,7 @@ var hintsOfChannel = map[syscall.Errno]string{
 	syscall.EEXIST:     "use another name, or omit Exclusive; of a map: it is not durable",
 	syscall.EACCES:     "the mode, the scope or the owner forbids it; see AnyOwner",
 	syscall.EPERM:      "requires the owner of the channel, or a capability",
+	syscall.EBADF:      "the scope must be an open directory of a cgroup v2 file system",
 	syscall.EBUSY:      "the role of the ring is taken",
 	syscall.ENOSPC:     "a limit of the cgroup; remove channels, or raise scope_max_bytes",
 	syscall.EDQUOT:     "a limit of the user; remove channels, or raise user_max_bytes",
@@ -87,6 +88,13 @@ var hintsOfRing = map[syscall.Errno]string{
 	ErrDestroyed:      "the channel was destroyed",
 	ErrProtocol:       "protocol violation of the peer",
 	syscall.ESHUTDOWN: "this side has ended",
+}
+
+var hintsOfDial = map[syscall.Errno]string{
+	syscall.ENOENT:       "start the program that listens first",
+	syscall.ECONNREFUSED: "no program listens; start it, and remove a path that it has left before",
+	syscall.EPROTOTYPE:   "the program that listens must use the network unixpacket",
+	syscall.EACCES:       "may this user write to the socket?",
 }
 
 var hintsOfHandshake = map[syscall.Errno]string{

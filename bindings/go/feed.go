@@ -4,7 +4,6 @@ package sluice
 
 import (
 	"context"
-	"io"
 	"iter"
 	"syscall"
 	"time"
@@ -16,7 +15,6 @@ import (
 // A Feed is an endpoint of a feed, which receives by read(2). One goroutine uses it at a time.
 type Feed struct {
 	poller
-	op     string
 	buffer [packetHeader + feedPacketMax]byte
 }
 
@@ -49,15 +47,15 @@ func OpenFeed(name string) (*Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	endpoint, err := newPoller(fd, "feed "+name)
+	endpoint, err := newPoller(fd, "feed "+name, hintsOfFeed)
 	if err != nil {
 		return nil, err
 	}
-	f := &Feed{poller: endpoint, op: "feed " + name}
+	f := &Feed{poller: endpoint}
 	setting := settingABI{size: sizeOf[settingABI](), value: feedConsumerReads}
-	if _, err := f.ioctl("open "+f.op, feedClaim, unsafe.Pointer(&setting)); err != nil {
+	if _, err := f.ioctl("open ", feedClaim, unsafe.Pointer(&setting)); err != nil {
 		f.Close()
-		return nil, failure("open "+f.op, err, hintsOfFeed)
+		return nil, err
 	}
 	return f, nil
 }
@@ -71,22 +69,9 @@ func openFeed(name string) (int, error) {
 
 // Recv waits for the next packet. It returns [io.EOF] when the feed was destroyed and all packets were received.
 func (f *Feed) Recv(ctx context.Context) (Packet, error) {
-	n, err := 0, error(nil)
-	waited := f.do(ctx, toRead, func(fd uintptr) bool {
-		for {
-			n, err = unix.Read(int(fd), f.buffer[:])
-			if err != unix.EINTR {
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	switch {
-	case waited != nil:
-		return Packet{}, waited
-	case err != nil:
-		return Packet{}, failure("receive from "+f.op, err, hintsOfFeed)
-	case n == 0:
-		return Packet{}, io.EOF
+	n, err := f.read(ctx, f.buffer[:])
+	if err != nil {
+		return Packet{}, err
 	}
 	p := (*feedPacketABI)(unsafe.Pointer(&f.buffer))
 	return Packet{f.buffer[packetHeader:n:n], p.sequence, p.lost, time.Duration(p.timeNs), p.cycles}, nil
@@ -101,15 +86,12 @@ func (f *Feed) StartSimulator(interval time.Duration, count uint64, length int) 
 	call := feedStartABI{
 		size: sizeOf[feedStartABI](), intervalNs: uint64(interval), count: count, length: clampU32(length), cpu: feedCPUAny,
 	}
-	_, err := f.ioctl("start the packet simulator", feedStart, unsafe.Pointer(&call))
-	return failure("start the packet simulator", err, hintsOfFeed)
+	_, err := f.ioctl("start the simulator of ", feedStart, unsafe.Pointer(&call))
+	return err
 }
 
 // StopSimulator stops the packet simulator, which this endpoint has started.
 func (f *Feed) StopSimulator() error {
-	_, err := f.ioctl("stop the packet simulator", feedStop, nil)
-	return failure("stop the packet simulator", err, hintsOfFeed)
+	_, err := f.ioctl("stop the simulator of ", feedStop, nil)
+	return err
 }
-
-// Close closes the endpoint, so that another consumer can open the feed.
-func (f *Feed) Close() error { return f.file.Close() }

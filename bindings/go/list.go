@@ -3,6 +3,7 @@
 package sluice
 
 import (
+	"context"
 	"io/fs"
 	"runtime"
 	"syscall"
@@ -72,17 +73,26 @@ func Info(kind Kind, name string, scope Scope) (ChannelInfo, error) {
 }
 
 // Remove removes the name of a channel. Endpoints stay connected. A persistent channel without endpoints is freed. Of a durable map it
-// waits for sluiced, and deletes what is stored.
-func Remove(kind Kind, name string, scope Scope) error {
-	return remove("remove ", ctlUnlink, kind, name, scope)
+// deletes what is stored, and waits for sluiced to do so: if the context ends first, sluiced does so later.
+func Remove(ctx context.Context, kind Kind, name string, scope Scope) error {
+	return remove(ctx, "remove ", ctlUnlink, kind, name, scope)
 }
 
-// Destroy removes the name of a channel, and ends the channel: calls on its endpoints fail.
-func Destroy(kind Kind, name string, scope Scope) error {
-	return remove("destroy ", ctlDestroy, kind, name, scope)
+// Destroy removes the name of a channel, and ends the channel: calls on its endpoints fail. Of a durable map it waits as [Remove] does.
+func Destroy(ctx context.Context, kind Kind, name string, scope Scope) error {
+	return remove(ctx, "destroy ", ctlDestroy, kind, name, scope)
 }
 
-func remove(verb string, command uint32, kind Kind, name string, scope Scope) error {
+func remove(ctx context.Context, verb string, command uint32, kind Kind, name string, scope Scope) error {
+	if kind != KindMap {
+		ctx = context.Background() // the call does not wait
+	}
+	call := func() (struct{}, error) { return struct{}{}, removeNow(verb, command, kind, name, scope) }
+	_, err := detached(ctx, call, func(struct{}) {})
+	return err
+}
+
+func removeNow(verb string, command uint32, kind Kind, name string, scope Scope) error {
 	defer runtime.KeepAlive(scope.directory)
 	call := unlinkABI{size: sizeOf[unlinkABI](), kind: uint32(kind), scopeFd: scope.fd()}
 	op := verb + kind.String() + " " + name

@@ -51,7 +51,6 @@ func milliseconds(d time.Duration) uint32 {
 // A Map is an endpoint of a map: [Read] gets and watches, [Write] sets and deletes. Its methods may be called by several goroutines.
 type Map struct {
 	poller
-	op      string
 	durable bool
 }
 
@@ -89,11 +88,11 @@ var hintsOfMap = map[syscall.Errno]string{
 // later, after Deadline at the latest.
 func OpenMap(ctx context.Context, name string, access Access, options MapOptions) (*Map, error) {
 	open := func() (*Map, error) {
-		endpoint, err := options.openPoller(KindMap, name, uint32(access), unsafe.Pointer(options.params()))
+		endpoint, err := options.openPoller(KindMap, name, uint32(access), unsafe.Pointer(options.params()), hintsOfMap)
 		if err != nil {
 			return nil, err
 		}
-		return &Map{poller: endpoint, op: "map " + name}, nil
+		return &Map{poller: endpoint}, nil
 	}
 	if !options.Durable {
 		ctx = context.Background()
@@ -117,12 +116,12 @@ func (m *Map) Get(key []byte) (Entry, error) {
 	for {
 		op := mapOpABI{size: sizeOf[mapOpABI](), key: pointerTo(key), keyLength: clampU32(len(key))}
 		op.value, op.valueLength = pointerTo(room), clampU32(len(room))
-		_, err := m.ioctl("get from "+m.op, mapGet, unsafe.Pointer(&op))
+		_, err := m.ioctl("get from ", mapGet, unsafe.Pointer(&op))
 		switch {
 		case err == nil:
 			return Entry{bytes.Clone(key), room[:op.valueLength:op.valueLength], op.version, time.Duration(op.ttlNs)}, nil
 		case !isErrno(err, syscall.EMSGSIZE):
-			return Entry{}, failure("get from "+m.op, err, hintsOfMap)
+			return Entry{}, err
 		}
 		room = make([]byte, op.valueLength)
 	}
@@ -147,10 +146,15 @@ type Change struct {
 
 // Set sets the value of a key.
 //
+// A TTL that is negative is an error, so that the time until a moment in the past does not mean no limit.
+//
 // On a map that is not durable it waits for at most 5 s, if the map is full, whatever the context. On a durable map it waits for the store:
 // ETIMEDOUT means that the change is made, and not known to be stored. If the context ends, Set returns, and the change may be made.
 func (m *Map) Set(ctx context.Context, key, value []byte, options SetOptions) (Change, error) {
-	op := mapOpABI{ttlNs: uint64(max(options.TTL, 0)), valueLength: clampU32(len(value))}
+	if options.TTL < 0 {
+		return Change{}, &Error{"set in " + m.name, syscall.EINVAL, "the time to live is negative"}
+	}
+	op := mapOpABI{ttlNs: uint64(options.TTL), valueLength: clampU32(len(value))}
 	op.require(options.IfVersion, options.NoWait)
 	return m.change(ctx, "set in ", mapSet, op, key, value)
 }
@@ -188,23 +192,23 @@ func (m *Map) change(ctx context.Context, verb string, command uint32, op mapOpA
 	}
 	op.keyLength = clampU32(len(key))
 	op.key, op.value = pointerTo(key), pointerTo(value)
-	call := func() (Change, error) { return m.changeNow(verb+m.op, command, op) }
+	call := func() (Change, error) { return m.changeNow(verb, command, op) }
 	return detached(ctx, call, func(Change) {})
 }
 
 // changeNow makes a call, and again after a signal, unless the change is made: then it waits until it is stored.
-func (m *Map) changeNow(what string, command uint32, op mapOpABI) (Change, error) {
+func (m *Map) changeNow(verb string, command uint32, op mapOpABI) (Change, error) {
 	for {
 		done := op
 		done.size = sizeOf[mapOpABI]()
-		result, err := m.ioctl(what, command, unsafe.Pointer(&done))
+		result, err := m.ioctl(verb, command, unsafe.Pointer(&done))
 		if isErrno(err, syscall.EINTR) {
 			if done.version == op.version {
 				continue
 			}
 			_, err = m.syncNow(done.version)
 		}
-		return Change{done.version, result == 1}, failure(what, err, hintsOfMap)
+		return Change{done.version, result == 1}, err
 	}
 }
 
@@ -217,9 +221,9 @@ func (m *Map) Sync(ctx context.Context, number uint64) (uint64, error) {
 func (m *Map) syncNow(number uint64) (uint64, error) {
 	for {
 		setting := settingABI{size: sizeOf[settingABI](), value: number}
-		_, err := m.ioctl("sync "+m.op, mapSync, unsafe.Pointer(&setting))
+		_, err := m.ioctl("sync ", mapSync, unsafe.Pointer(&setting))
 		if !isErrno(err, syscall.EINTR) {
-			return setting.value, failure("sync "+m.op, err, hintsOfMap)
+			return setting.value, err
 		}
 	}
 }
@@ -238,12 +242,12 @@ func (m *Map) dump(flags uint32) iter.Seq2[Entry, error] {
 		for {
 			call := mapDumpABI{size: sizeOf[mapDumpABI](), flags: flags, cursor: cursor}
 			call.records, call.length = pointerTo(room), uint32(len(room))
-			_, err := m.ioctl("list the entries of "+m.op, mapDump, unsafe.Pointer(&call))
+			_, err := m.ioctl("list the entries of ", mapDump, unsafe.Pointer(&call))
 			switch {
 			case isErrno(err, syscall.EMSGSIZE):
 				room = make([]byte, call.length)
 			case err != nil:
-				yield(Entry{}, failure("list the entries of "+m.op, err, hintsOfMap))
+				yield(Entry{}, err)
 				return
 			case call.count == 0 || !yieldRecords(room[:call.length], flags, yield):
 				return
@@ -286,12 +290,13 @@ type MapInfo struct {
 // Info returns the state of the map.
 func (m *Map) Info() (MapInfo, error) {
 	i := mapInfoABI{size: sizeOf[mapInfoABI]()}
-	_, err := m.ioctl("get the state of "+m.op, mapInfo, unsafe.Pointer(&i))
+	_, err := m.ioctl("get the state of ", mapInfo, unsafe.Pointer(&i))
 	return MapInfo{
 		i.capacity, i.bytes, i.entriesMax, i.entries, i.sequence, i.expired, i.missed, i.events, i.watchers, i.flags&mapDurable != 0,
 		i.stored, i.pending, syscall.Errno(i.error),
 	}, err
 }
 
-// Close closes the endpoint, and with it its watcher.
-func (m *Map) Close() error { return m.file.Close() }
+// Close closes the endpoint, and with it its watcher. It waits for calls in progress, also for a change of a durable map whose context has
+// ended: until the change is stored, or up to the Deadline.
+func (m *Map) Close() error { return m.poller.Close() }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"iter"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // Now is the position after the last change of a map.
@@ -54,8 +52,8 @@ type Watcher struct {
 // the endpoint: a second call replaces it, so a Map has one watcher. Closing the Map ends it.
 func (m *Map) Watch(after uint64) (*Watcher, error) {
 	setting := settingABI{size: sizeOf[settingABI](), value: after}
-	if _, err := m.ioctl("watch "+m.op, mapWatch, unsafe.Pointer(&setting)); err != nil {
-		return nil, failure("watch "+m.op, err, hintsOfMap)
+	if _, err := m.ioctl("watch ", mapWatch, unsafe.Pointer(&setting)); err != nil {
+		return nil, err
 	}
 	return &Watcher{m: m, position: setting.value, buffer: make([]byte, 16<<10)}, nil
 }
@@ -66,9 +64,11 @@ func (w *Watcher) Position() uint64 { return w.position }
 // Recv waits for the next change.
 func (w *Watcher) Recv(ctx context.Context) (Event, error) {
 	if len(w.rest) == 0 {
-		if err := w.fill(ctx); err != nil {
+		n, err := w.m.read(ctx, w.buffer)
+		if err != nil {
 			return Event{}, err
 		}
+		w.rest = w.buffer[:n]
 	}
 	e := (*mapEventABI)(unsafe.Pointer(&w.rest[0]))
 	end := eventSize + int(e.keyLength)
@@ -79,23 +79,6 @@ func (w *Watcher) Recv(ctx context.Context) (Event, error) {
 }
 
 const eventSize = int(unsafe.Sizeof(mapEventABI{}))
-
-func (w *Watcher) fill(ctx context.Context) (err error) {
-	waited := w.m.do(ctx, toRead, func(fd uintptr) bool {
-		for {
-			n := 0
-			n, err = unix.Read(int(fd), w.buffer)
-			if err != unix.EINTR {
-				w.rest = w.buffer[:max(n, 0)]
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	if waited != nil {
-		return waited
-	}
-	return failure("watch "+w.m.op, err, hintsOfMap)
-}
 
 // Events iterates over changes, up to an error, which it yields.
 func (w *Watcher) Events(ctx context.Context) iter.Seq2[Event, error] { return sequence(ctx, w.Recv) }

@@ -61,24 +61,38 @@ const (
 
 // A Scope is the cgroup to which a name belongs. The zero value is the cgroup of the caller.
 type Scope struct {
+	form      scopeForm
 	directory *os.File
-	root      bool
 }
 
+type scopeForm int
+
+const (
+	ownScope scopeForm = iota
+	rootScope
+	scopeOfDirectory
+)
+
+const invalidFd = scopeRoot - 1
+
 // RootScope is the root of the cgroup hierarchy, the scope of every feed.
-var RootScope = Scope{root: true}
+var RootScope = Scope{form: rootScope}
 
 // ScopeOf returns the scope of an open directory of a cgroup v2 file system, which must stay open while the scope is used.
-func ScopeOf(directory *os.File) Scope { return Scope{directory: directory} }
+func ScopeOf(directory *os.File) Scope { return Scope{scopeOfDirectory, directory} }
 
+// fd returns the scope_fd of a call. A directory that is nil or closed is EBADF, and never the cgroup of the caller.
 func (s Scope) fd() int32 {
-	switch {
-	case s.directory != nil:
-		return int32(s.directory.Fd())
-	case s.root:
+	switch s.form {
+	case ownScope:
+		return scopeSelf
+	case rootScope:
 		return scopeRoot
 	}
-	return scopeSelf
+	if fd := int32(s.directory.Fd()); fd >= 0 {
+		return fd
+	}
+	return invalidFd
 }
 
 // Options are those of every channel that a program can create. Permissions and Capacity apply to a channel that is created. The zero
@@ -131,12 +145,12 @@ func (o Options) open(kind Kind, name string, flags uint32, params unsafe.Pointe
 }
 
 // openPoller opens an endpoint that the runtime polls.
-func (o Options) openPoller(kind Kind, name string, flags uint32, params unsafe.Pointer) (poller, error) {
+func (o Options) openPoller(kind Kind, name string, flags uint32, params unsafe.Pointer, hints map[syscall.Errno]string) (poller, error) {
 	fd, err := o.open(kind, name, flags, params)
 	if err != nil {
 		return poller{}, err
 	}
-	return newPoller(fd, kind.String()+" "+name)
+	return newPoller(fd, kind.String()+" "+name, hints)
 }
 
 // setName fills in the name of a channel, and refuses what the kernel would, with a better reason.
@@ -180,18 +194,6 @@ func onCtl(op string, command uint32, argument unsafe.Pointer) (int, error) {
 func ioctl(fd uintptr, command uint32, argument unsafe.Pointer) (int, syscall.Errno) {
 	result, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uintptr(command), uintptr(argument))
 	return int(result), errno
-}
-
-// ioctl makes a call on an endpoint that neither waits for long nor is ended by a context.
-func (p *poller) ioctl(op string, command uint32, argument unsafe.Pointer) (result int, err error) {
-	var errno syscall.Errno
-	if err := p.control(func(fd uintptr) { result, errno = ioctl(fd, command, argument) }); err != nil {
-		return 0, err
-	}
-	if errno != 0 {
-		return result, failure(op, errno, nil)
-	}
-	return result, nil
 }
 
 // sizeOf returns the size field of a structure of the ABI.

@@ -4,7 +4,6 @@ package sluice
 
 import (
 	"context"
-	"os"
 	"syscall"
 	"time"
 	"unsafe"
@@ -25,6 +24,14 @@ type PipeOptions struct {
 // A write of up to 4,096 bytes is atomic.
 type Pipe struct{ poller }
 
+var hintsOfPipe = map[syscall.Errno]string{
+	syscall.EPIPE:  "the pipe has no reader, or was destroyed",
+	syscall.EBADF:  "the endpoint lacks the access",
+	syscall.EBUSY:  "read what is in the pipe first",
+	syscall.EPERM:  "only the owner enlarges a pipe, and only root beyond pipe_max_size",
+	syscall.ENOMEM: "raise memory.max",
+}
+
 // OpenPipe opens a pipe. With an empty name it is the default pipe of the cgroup of the caller, to which only NoWait applies.
 //
 // An endpoint for [Read] or [Write] alone waits for the other side, as that of a FIFO. If the context ends first, OpenPipe returns, but the
@@ -39,7 +46,10 @@ func OpenPipe(ctx context.Context, name string, access Access, options PipeOptio
 	if err != nil {
 		return nil, err
 	}
-	endpoint, err := newPoller(fd, "pipe "+name)
+	if name == "" {
+		name = "of the cgroup"
+	}
+	endpoint, err := newPoller(fd, "pipe "+name, hintsOfPipe)
 	if err != nil {
 		return nil, err
 	}
@@ -73,33 +83,34 @@ func (o PipeOptions) nodeFlags(access Access) int {
 	return flags | unix.O_ACCMODE // EINVAL
 }
 
-func (p *Pipe) osFile() *os.File { return p.file.(*os.File) }
-
 // Read returns the bytes that there are, at least one.
-func (p *Pipe) Read(b []byte) (int, error) { return p.osFile().Read(b) }
+func (p *Pipe) Read(b []byte) (int, error) {
+	n, err := p.file.Read(b)
+	return n, p.fail("read from ", err)
+}
 
 // Write writes all bytes, or returns an error.
-func (p *Pipe) Write(b []byte) (int, error) { return p.osFile().Write(b) }
+func (p *Pipe) Write(b []byte) (int, error) {
+	n, err := p.file.Write(b)
+	return n, p.fail("write to ", err)
+}
 
 // SetDeadline ends reads and writes that wait at the time t with [os.ErrDeadlineExceeded]. The zero time removes the deadline.
-func (p *Pipe) SetDeadline(t time.Time) error { return p.osFile().SetDeadline(t) }
+func (p *Pipe) SetDeadline(t time.Time) error { return p.file.SetDeadline(t) }
 
 // SetReadDeadline is SetDeadline for reads.
-func (p *Pipe) SetReadDeadline(t time.Time) error { return p.osFile().SetReadDeadline(t) }
+func (p *Pipe) SetReadDeadline(t time.Time) error { return p.file.SetReadDeadline(t) }
 
 // SetWriteDeadline is SetDeadline for writes.
-func (p *Pipe) SetWriteDeadline(t time.Time) error { return p.osFile().SetWriteDeadline(t) }
+func (p *Pipe) SetWriteDeadline(t time.Time) error { return p.file.SetWriteDeadline(t) }
 
 // SyscallConn gives access to the descriptor.
 func (p *Pipe) SyscallConn() (syscall.RawConn, error) { return p.raw, nil }
 
-// Close closes the endpoint.
-func (p *Pipe) Close() error { return p.file.Close() }
-
 // SetCapacity sets the capacity of the pipe in bytes, and returns what it is then: a power of two, and at least a page.
 func (p *Pipe) SetCapacity(bytes uint64) (uint64, error) {
 	setting := settingABI{size: sizeOf[settingABI](), value: bytes}
-	_, err := p.ioctl("set the capacity of the pipe", pipeSetCapacity, unsafe.Pointer(&setting))
+	_, err := p.ioctl("set the capacity of ", pipeSetCapacity, unsafe.Pointer(&setting))
 	return setting.value, err
 }
 
@@ -113,6 +124,6 @@ type PipeInfo struct {
 // Info returns the state of the pipe.
 func (p *Pipe) Info() (PipeInfo, error) {
 	info := pipeInfoABI{size: sizeOf[pipeInfoABI]()}
-	_, err := p.ioctl("get the state of the pipe", pipeInfo, unsafe.Pointer(&info))
+	_, err := p.ioctl("get the state of ", pipeInfo, unsafe.Pointer(&info))
 	return PipeInfo{info.readers, info.writers, info.capacity, info.bytes}, err
 }

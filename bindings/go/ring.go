@@ -49,7 +49,7 @@ type side struct {
 	err       error // final: an end, a protocol violation, or ErrClosed
 
 	poller      poller
-	fd          int // of the poller, which keeps it open
+	fd          int // of the poller, which keeps it open: only the side uses the poller, and nothing else closes it
 	isDevice    bool
 	reportedEnd bool // device ring: the last sleep reported an end
 	asleep      bool
@@ -278,7 +278,7 @@ func (s *side) close(orderly bool) error {
 	}
 	unmap(s.mappings)
 	s.err = ErrClosed
-	return s.poller.file.Close()
+	return s.poller.Close()
 }
 
 func unmap(mappings []mapping) {

@@ -48,14 +48,14 @@ func (o RingOptions) openSide(name string, role uint32) (side, error) {
 	if o.Node != nil {
 		params.node = int32(*o.Node)
 	}
-	endpoint, err := o.openPoller(KindRing, name, role, unsafe.Pointer(&params))
+	endpoint, err := o.openPoller(KindRing, name, role, unsafe.Pointer(&params), hintsOfChannel)
 	if err != nil {
 		return side{}, err
 	}
 	s := side{poller: endpoint, isDevice: true}
 	if err := s.mapDevice(role == openWrite); err != nil {
 		unmap(s.mappings)
-		endpoint.file.Close()
+		endpoint.Close()
 		return side{}, failure("map ring "+name, err, hintsOfChannel)
 	}
 	return s, nil
@@ -64,7 +64,7 @@ func (o RingOptions) openSide(name string, role uint32) (side, error) {
 // mapDevice maps the three regions of an endpoint.
 func (s *side) mapDevice(isProducer bool) error {
 	info := ringInfoABI{size: sizeOf[ringInfoABI]()}
-	if _, err := s.poller.ioctl("get the state of the ring", ringInfo, unsafe.Pointer(&info)); err != nil {
+	if _, err := s.poller.ioctl("get the state of ", ringInfo, unsafe.Pointer(&info)); err != nil {
 		return err
 	}
 	if err := s.poller.control(func(fd uintptr) { s.fd = int(fd) }); err != nil {

@@ -51,14 +51,17 @@ func DialConsumer(ctx context.Context, path string, options SocketOptions) (*Con
 
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unixpacket", path)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return conn.(*net.UnixConn), nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	}
-	return conn.(*net.UnixConn), nil
+	return nil, failure("connect to "+path, err, hintsOfDial)
 }
 
-// NewProducer becomes the producer of a ring over a connected socket, which is then its own: a failed handshake closes it. Which side
-// listens is independent of which side is the producer.
+// NewProducer becomes the producer of a ring over a connected socket of the type SOCK_SEQPACKET ("unixpacket"), which it takes over: the
+// socket is closed when NewProducer returns. Which side listens is independent of which side is the producer.
 func NewProducer(ctx context.Context, socket *net.UnixConn, options SocketOptions) (*Producer, error) {
 	capacity := options.Capacity
 	if capacity == 0 {
@@ -68,18 +71,18 @@ func NewProducer(ctx context.Context, socket *net.UnixConn, options SocketOption
 		socket.Close()
 		return nil, &Error{"create a ring", syscall.EINVAL, "the capacity is a power of two, at least a page, 4 KiB to 256 MiB"}
 	}
-	h := newHandshake(socket, options, ringProducer)
-	h.data, h.capacity = uint64(os.Getpagesize()), uint64(capacity)
-	s, err := h.run(ctx)
+	h := handshake{options: options, role: ringProducer, data: uint64(os.Getpagesize()), capacity: uint64(capacity)}
+	s, err := h.run(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
 	return newProducer(s, options.Spin), nil
 }
 
-// NewConsumer becomes the consumer of a ring over a connected socket, which is then its own: a failed handshake closes it.
+// NewConsumer becomes the consumer of a ring over a connected socket, which it takes over as [NewProducer] does.
 func NewConsumer(ctx context.Context, socket *net.UnixConn, options SocketOptions) (*Consumer, error) {
-	s, err := newHandshake(socket, options, ringConsumer).run(ctx)
+	h := handshake{options: options, role: ringConsumer}
+	s, err := h.run(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +110,37 @@ type handshake struct {
 	replied        bool
 }
 
-func newHandshake(socket *net.UnixConn, options SocketOptions, role uint32) *handshake {
-	raw, _ := socket.SyscallConn() // fails only for a nil socket
-	return &handshake{options: options, role: role, side: side{poller: poller{socket, raw}}}
+// takeOver moves a socket to a descriptor that nothing else in the program can close, and closes the other one.
+func (h *handshake) takeOver(socket *net.UnixConn) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return failure(opHandshake, err, nil)
+	}
+	defer socket.Close()
+	var kind int
+	if raw.Control(func(fd uintptr) {
+		if kind, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE); err == nil {
+			h.side.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+		}
+	}) != nil {
+		return ErrClosed
+	}
+	if err != nil {
+		return failure(opHandshake, err, nil)
+	}
+	h.side.poller, err = newPoller(h.side.fd, "socket", nil)
+	if err == nil && kind != unix.SOCK_SEQPACKET {
+		h.side.poller.Close()
+		err = &Error{opHandshake, syscall.EPROTOTYPE, "the socket must be of the network unixpacket"}
+	}
+	return err
 }
 
 // run executes the handshake. If it fails, it sends the errno as its reply, and closes the socket.
-func (h *handshake) run(ctx context.Context) (side, error) {
+func (h *handshake) run(ctx context.Context, socket *net.UnixConn) (side, error) {
+	if err := h.takeOver(socket); err != nil {
+		return side{}, err
+	}
 	timeout := h.options.HandshakeTimeout
 	if timeout == 0 {
 		timeout = 5 * time.Second
@@ -128,7 +155,7 @@ func (h *handshake) run(ctx context.Context) (side, error) {
 		h.reply(h.replyTo(err))
 	}
 	unmap(h.side.mappings)
-	h.side.poller.file.Close()
+	h.side.poller.Close()
 	return side{}, err
 }
 
@@ -168,7 +195,9 @@ func (h *handshake) steps(ctx context.Context) error {
 	if err := h.acceptHello(message, files); err != nil {
 		return err
 	}
-	h.reply(0)
+	if err := h.reply(0); err != nil {
+		return err
+	}
 	return h.awaitReply(ctx)
 }
 
@@ -240,7 +269,6 @@ func (s *side) addMapping(file int, offset int64, length uintptr, protection, fl
 func (h *handshake) checkUser() (err error) {
 	var peer *unix.Ucred
 	if closed := h.side.poller.control(func(fd uintptr) {
-		h.side.fd = int(fd)
 		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); closed != nil {
 		return closed
@@ -264,11 +292,11 @@ func (h *handshake) sendHello(file int) error {
 	return h.send(bytesOf(&hello), unix.UnixRights(file))
 }
 
-// reply sends the result of the validation of the peer's hello. A failure is found by the next receive.
-func (h *handshake) reply(errno syscall.Errno) {
+// reply sends the result of the validation of the peer's hello.
+func (h *handshake) reply(errno syscall.Errno) error {
 	h.replied = true
 	reply := ringReplyABI{magic: ringMagic, error: uint32(errno)}
-	h.send(bytesOf(&reply), nil)
+	return h.send(bytesOf(&reply), nil)
 }
 
 // send sends one message. A peer that has closed its socket may have sent its reply before, so that is no error.
@@ -479,8 +507,8 @@ const futexWake = 1
 func (s *side) drain() {
 	var buffer [16]byte
 	for range 16 {
-		n, err := unix.Read(s.fd, buffer[:]) // the socket is nonblocking
-		if err != nil && err != unix.EINTR || n == 0 && s.events()&hangUp != 0 {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&buffer)), unsafe.Sizeof(buffer), unix.MSG_DONTWAIT, 0, 0)
+		if errno != 0 && errno != unix.EINTR || errno == 0 && n == 0 && s.events()&hangUp != 0 {
 			return
 		}
 	}

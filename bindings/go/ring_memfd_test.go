@@ -5,6 +5,7 @@ package sluice
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -240,6 +241,76 @@ func TestInvalidCapacity(t *testing.T) {
 		_, err := NewProducer(testContext(t), own, SocketOptions{Capacity: capacity})
 		mustBe(t, err, syscall.EINVAL)
 	}
+}
+
+func TestUnusableSockets(t *testing.T) {
+	_, err := NewProducer(testContext(t), new(net.UnixConn), small)
+	mustBe(t, err, syscall.EINVAL)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fds[1])
+	_, err = NewConsumer(testContext(t), socketOf(t, fds[0]), small)
+	mustBe(t, err, syscall.EPROTOTYPE)
+}
+
+func TestDialErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ring")
+	_, err := DialProducer(testContext(t), path, small)
+	mustBe(t, err, fs.ErrNotExist)
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Hint == "" {
+		t.Fatalf("%T: %v", err, err)
+	}
+	reason := errors.New("the reason")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(reason)
+	_, err = DialConsumer(ctx, path, small)
+	mustBe(t, err, reason)
+}
+
+// The program can neither close the socket of a ring nor end its waits by the deadline that the socket had.
+func TestSocketIsTakenOver(t *testing.T) {
+	first, second := socketPair(t)
+	must(t, first.SetDeadline(time.Now().Add(20*time.Millisecond)))
+	consumers := make(chan *Consumer, 1)
+	go func() {
+		c, _ := NewConsumer(testContext(t), first, small)
+		consumers <- c
+	}()
+	p, err := NewProducer(testContext(t), second, small)
+	must(t, err)
+	defer p.Close()
+	c := <-consumers
+	defer c.Close()
+	mustBe(t, first.Close(), net.ErrClosed)
+	mustBe(t, second.Close(), net.ErrClosed)
+	time.Sleep(25 * time.Millisecond)
+	defer later(func() { p.Send(testContext(t), []byte("record")) })()
+	record, err := c.Recv(testContext(t))
+	must(t, err)
+	if string(record) != "record" {
+		t.Fatalf("%q", record)
+	}
+}
+
+// Without room for its reply in the socket this side fails: the peer would wait for the reply.
+func TestReplyThatCannotBeSent(t *testing.T) {
+	own, peers := socketPair(t)
+	defer peers.Close()
+	maliciousPeer{role: ringProducer}.send(t, peers)
+	reply := ringReplyABI{magic: ringMagic}
+	_, err := peers.Write(bytesOf(&reply))
+	must(t, err)
+	raw, err := own.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) {
+		for unix.Send(int(fd), make([]byte, 32), unix.MSG_DONTWAIT) == nil {
+		}
+	}))
+	_, err = peers.Read(make([]byte, 32)) // makes room for the hello
+	must(t, err)
+	_, err = NewConsumer(testContext(t), own, small)
+	mustBe(t, err, syscall.EAGAIN)
 }
 
 func TestPath(t *testing.T) {

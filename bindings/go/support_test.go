@@ -95,7 +95,7 @@ func memfdRing(t testing.TB, options SocketOptions) (*Producer, *Consumer) {
 }
 
 // small is the smallest ring, so that records wrap often.
-var small = SocketOptions{Capacity: max(4096, os.Getpagesize())}
+var small = SocketOptions{Capacity: max(4096, os.Getpagesize()), HandshakeTimeout: limit}
 
 var table = func() []byte {
 	bytes := make([]byte, 1<<18)
