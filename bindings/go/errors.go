@@ -51,7 +51,8 @@ func (e *Error) Error() string {
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// failure makes an Error of an error with an errno, with a hint if there is one for the errno. Errors of other types are returned as they are.
+// failure makes an Error of an error that contains an errno, with the hint for the errno if there is one. Other errors are returned as they
+// are.
 func failure(op string, err error, hints map[syscall.Errno]string) error {
 	var errno syscall.Errno
 	if err == nil || !errors.As(err, &errno) {

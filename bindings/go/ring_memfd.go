@@ -507,7 +507,8 @@ const futexWake = 1
 func (s *side) drain() {
 	var buffer [16]byte
 	for range 16 {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&buffer)), unsafe.Sizeof(buffer), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&buffer)), unsafe.Sizeof(buffer),
+			unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 && errno != unix.EINTR || errno == 0 && n == 0 && s.events()&hangUp != 0 {
 			return
 		}
