@@ -181,7 +181,7 @@ func (b *Bus) next() Message {
 	return message
 }
 
-// Messages iterates over messages, up to an error, which it yields.
+// Messages iterates over messages, up to an error, which it yields. The end of the context is an error also while there are messages.
 func (b *Bus) Messages(ctx context.Context) iter.Seq2[Message, error] { return sequence(ctx, b.Recv) }
 
 // Turn returns the id of the server whose turn it is, without sending. Only in the mode Multicast.

@@ -77,7 +77,8 @@ func (f *Feed) Recv(ctx context.Context) (Packet, error) {
 	return Packet{f.buffer[packetHeader:n:n], p.sequence, p.lost, time.Duration(p.timeNs), p.cycles}, nil
 }
 
-// Packets iterates over packets until the end of the feed, or up to an error, which it yields.
+// Packets iterates over packets until the end of the feed, or up to an error, which it yields. The end of the context is an error also while
+// there are packets.
 func (f *Feed) Packets(ctx context.Context) iter.Seq2[Packet, error] { return sequence(ctx, f.Recv) }
 
 // StartSimulator publishes a packet of length bytes at each interval, count times, or without a limit if count is 0. Only on the feed of

@@ -80,5 +80,5 @@ func (w *Watcher) Recv(ctx context.Context) (Event, error) {
 
 const eventSize = int(unsafe.Sizeof(mapEventABI{}))
 
-// Events iterates over changes, up to an error, which it yields.
+// Events iterates over changes, up to an error, which it yields. The end of the context is an error also while there are changes.
 func (w *Watcher) Events(ctx context.Context) iter.Seq2[Event, error] { return sequence(ctx, w.Recv) }

@@ -203,14 +203,17 @@ func detached[T any](ctx context.Context, call func() (T, error), discard func(T
 	}
 }
 
-// sequence iterates over what a call receives, until io.EOF, or up to an error, which it yields.
+// sequence iterates over what a call receives, until io.EOF, or up to an error, which it yields. The end of the context is one also while
+// the call need not wait: a sender that is fast would otherwise keep the iteration going.
 func sequence[T any](ctx context.Context, recv func(context.Context) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for {
+		for ctx.Err() == nil {
 			received, err := recv(ctx)
 			if err == io.EOF || !yield(received, err) || err != nil {
 				return
 			}
 		}
+		var none T
+		yield(none, context.Cause(ctx))
 	}
 }

@@ -511,7 +511,8 @@ func (c *Consumer) RecvAppend(ctx context.Context, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Records iterates over all records until the end of the stream, or up to an error, which it yields.
+// Records iterates over all records until the end of the stream, or up to an error, which it yields. The end of the context is an error
+// also while there are records.
 func (c *Consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 	return sequence(ctx, c.Recv)
 }

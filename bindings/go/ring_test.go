@@ -233,6 +233,21 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
+// The end of a context ends an iteration while there are records, and loses none.
+func TestCancelEndsAnIteration(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *Producer, c *Consumer) {
+		must(t, sendAll(testContext(t), p, 0, 3))
+		ctx, cancel := context.WithCancel(testContext(t))
+		defer cancel()
+		var last error
+		for _, last = range c.Records(ctx) {
+			cancel()
+		}
+		mustBe(t, last, context.Canceled)
+		must(t, receiveAll(testContext(t), c, 1, 3))
+	})
+}
+
 // Protocol violations.
 
 func TestMaliciousProducer(t *testing.T) {
