@@ -82,9 +82,15 @@ func TestConnDeadlines(t *testing.T) {
 	_, err = client.Read(b)
 	mustBe(t, err, os.ErrDeadlineExceeded)
 	wait()
-	must(t, client.SetWriteDeadline(time.Now().Add(5*time.Millisecond)))
+	wait = later(func() {
+		for server.consumer.Pending() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		client.SetWriteDeadline(time.Now())
+	})
 	n, err := client.Write(make([]byte, 100_000))
 	mustBe(t, err, os.ErrDeadlineExceeded)
+	wait()
 	if n == 0 || n >= 100_000 {
 		t.Fatalf("wrote %d", n)
 	}
