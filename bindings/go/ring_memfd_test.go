@@ -120,7 +120,10 @@ func TestHandshakeWithAMaliciousPeer(t *testing.T) {
 
 // accept executes the handshake of this side.
 func (m maliciousPeer) accept(t *testing.T, socket *net.UnixConn) error {
-	options := SocketOptions{Capacity: 4096, MaxCapacity: 1 << 20, HandshakeTimeout: limit}
+	return m.acceptFrom(t, socket, SocketOptions{Capacity: 4096, MaxCapacity: 1 << 20, HandshakeTimeout: limit})
+}
+
+func (m maliciousPeer) acceptFrom(t *testing.T, socket *net.UnixConn, options SocketOptions) error {
 	if m.role == ringConsumer {
 		p, err := NewProducer(testContext(t), socket, options)
 		if err == nil {

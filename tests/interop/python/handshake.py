@@ -5,6 +5,7 @@ import errno
 import fcntl
 import mmap
 import os
+import select
 import socket as sockets
 import struct
 from collections import namedtuple
@@ -83,13 +84,13 @@ class Handshake:
             self._decide(socket, self.tampering.refuse)
         send_message(lambda: sockets.send_fds(socket, [self._hello()], [fd]))
         message, files, flags, _ = receive_message(lambda: sockets.recv_fds(socket, 64, 4, sockets.MSG_CMSG_CLOEXEC))
-        if len(message) == REPLY.size:
-            raise Refused(validate_reply(message), ours=False)
-        if not message:
+        if is_reply(message) and REPLY.unpack(message)[1]:
+            raise Refused(REPLY.unpack(message)[1], ours=False)
+        if not message and not files and is_hung_up(socket):
             raise PeerDied("the other side hung up before its hello")
         truncated = flags & (sockets.MSG_TRUNC | sockets.MSG_CTRUNC)
         self._decide(socket, self.tampering.refuse or self.validate(message, files, truncated))
-        error = validate_reply(receive_message(lambda: socket.recv(64)))
+        error = receive_reply(socket)
         if error:
             raise Refused(error, ours=False)
         return Hello._make(HELLO.unpack(message)), files[0]
@@ -142,8 +143,22 @@ def receive_message(receive):
         return receive()
 
 
-def validate_reply(message):
-    if len(message) != REPLY.size or REPLY.unpack(message)[0] != MAGIC:
+def is_hung_up(socket):
+    """An empty message is received as the end is."""
+    poller = select.poll()
+    poller.register(socket, select.POLLRDHUP)
+    return bool(poller.poll(0))
+
+
+def is_reply(message):
+    return len(message) == REPLY.size and REPLY.unpack(message)[0] == MAGIC
+
+
+def receive_reply(socket):
+    message, files, _, _ = receive_message(lambda: sockets.recv_fds(socket, 64, 4, sockets.MSG_CMSG_CLOEXEC))
+    for file in files:
+        os.close(file)
+    if files or not is_reply(message):
         raise PeerDied(f"the other side sent {message!r} in place of its reply")
     return REPLY.unpack(message)[1]
 

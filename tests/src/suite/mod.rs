@@ -108,6 +108,7 @@ mod signals;
 mod splice;
 mod stress;
 mod uring;
+mod vectors;
 mod wake_one;
 
 use crate::registry::Topic;
@@ -196,6 +197,7 @@ pub const TOPICS: &[Topic] = &[
     map_durable_keeper::TOPIC,
     map_durable_restore::TOPIC,
     map_durable_malformed::TOPIC,
+    vectors::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     fail_nth_map::TOPIC,

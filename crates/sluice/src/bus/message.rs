@@ -144,6 +144,8 @@ impl ExactSizeIterator for Batch<'_> {}
 
 #[cfg(test)]
 mod tests {
+    use sluice_vectors::{bytes, number};
+
     use super::*;
 
     fn frame(sequence: u64, bytes: &[u8]) -> Vec<u8> {
@@ -178,6 +180,31 @@ mod tests {
             assert_eq!((message.target, message.pid), (None, None));
         }
         assert_eq!(Batch::new(&[]).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_vectors_are_messages() {
+        for vector in sluice_vectors::of("bus-read") {
+            let batch = Batch::new(&vector.bytes).unwrap();
+            assert_eq!(batch.len(), vector.parts().len());
+            for (message, value) in batch.zip(vector.parts()) {
+                let field = |name: &str| number(&value[name]);
+                let id = |name: &str| (field(name) != 0).then_some(field(name));
+                let expected = Header {
+                    len: field("length") as usize,
+                    sender: field("sender"),
+                    target: id("target"),
+                    sequence: field("sequence"),
+                    lost: field("lost"),
+                    pid: id("pid").map(|pid| pid as u32),
+                    uid: field("uid") as u32,
+                    gid: field("gid") as u32,
+                    tag: field("tag"),
+                };
+                assert_eq!(*message.header(), expected, "{}", vector.name);
+                assert_eq!(message.bytes(), bytes(&value["message"]));
+            }
+        }
     }
 
     #[test]

@@ -152,3 +152,33 @@ impl Deref for PacketCopy<'_> {
         &self.header
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use sluice_vectors::{bytes, number};
+
+    use super::*;
+
+    #[test]
+    fn the_vectors_are_packets() {
+        for vector in sluice_vectors::of("feed-packet") {
+            let (mut publisher, endpoint) = UnixStream::pair().unwrap();
+            publisher.write_all(&vector.bytes).unwrap();
+            let mut reader = Reader {
+                endpoint: endpoint.into(),
+                buffer: Box::new([0; BUFFER]),
+            };
+            let packet = reader.recv().unwrap();
+            let value = &vector.parts()[0];
+            assert_eq!(packet.bytes(), bytes(&value["bytes"]), "{}", vector.name);
+            let time = Duration::from_nanos(number(&value["time_ns"]));
+            let numbers = (packet.sequence, packet.lost, packet.time, packet.cycles);
+            let [sequence, lost, cycles] =
+                ["sequence", "lost", "cycles"].map(|name| number(&value[name]));
+            assert_eq!(numbers, (sequence, lost, time, cycles));
+        }
+    }
+}

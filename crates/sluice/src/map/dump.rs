@@ -175,6 +175,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
+    use sluice_vectors::{bytes, number};
+
     use super::*;
 
     fn encode(version: u64, key: &[u8], value: &[u8], flags: u32) -> Vec<u8> {
@@ -222,6 +224,31 @@ mod tests {
                 rest = &rest[size..];
             }
             assert!(rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_vectors_are_records() {
+        for vector in sluice_vectors::of("map-records") {
+            let flags = match vector.given["keys"].as_bool() {
+                Some(true) => map::KEYS,
+                _ => 0,
+            };
+            let mut rest = &vector.bytes[..];
+            for value in vector.parts() {
+                let (record, size) = Parsed::split(rest, flags).unwrap();
+                assert_eq!(record.key, bytes(&value["key"]));
+                if flags == 0 {
+                    assert_eq!(record.value, bytes(&value["value"]));
+                }
+                let numbers = (record.info.len as u64, record.info.version);
+                let expected = (number(&value["value_length"]), number(&value["version"]));
+                assert_eq!(numbers, expected);
+                let time = time_to_live(number(&value["ttl_ns"]));
+                assert_eq!(record.info.time_to_live, time);
+                rest = &rest[size..];
+            }
+            assert!(rest.is_empty(), "{}", vector.name);
         }
     }
 

@@ -85,6 +85,8 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
+    use sluice_vectors::{bytes, number};
+
     use super::*;
 
     pub(super) fn encode(sequence: u64, change: u16, key: &[u8]) -> Vec<u8> {
@@ -125,6 +127,23 @@ mod tests {
             rest = &rest[size..];
         }
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn the_vectors_are_events() {
+        for vector in sluice_vectors::of("map-events") {
+            let mut rest = &vector.bytes[..];
+            for value in vector.parts() {
+                let (event, size) = Event::split(rest).unwrap();
+                let numbers = [event.sequence, event.version, event.missed];
+                let expected = ["sequence", "version", "missed"].map(|name| number(&value[name]));
+                assert_eq!((numbers, event.key), (expected, bytes(&value["key"])));
+                let change = number(&value["change"]) as u16;
+                assert_eq!(event.change, Change::from_number(change));
+                rest = &rest[size..];
+            }
+            assert!(rest.is_empty(), "{}", vector.name);
+        }
     }
 
     #[test]
