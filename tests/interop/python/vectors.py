@@ -70,6 +70,8 @@ def part(form, data, given):
         value["map"] = fields("sluice_keep_map", bytes.fromhex(value["key"]))
     # A frame counts itself in `size`; the others count all bytes up to the next one.
     end = value["size"] if begin != "size" and "size" in value else (place + 7) & ~7
+    if end < place or begin and value[begin] < ABI["structures"][structure]["size"]:
+        raise SystemExit(f"{structure}: the sizes are wrong: {value}")
     return value, data[end:]
 
 
