@@ -124,6 +124,7 @@ pub fn vectors() -> Vec<Vector> {
         hello("memfd: hello of a producer with membarrier and 4 MiB", Hello { flags: F_MEMBARRIER, capacity: 4 << 20, ..producer() }),
         hello("memfd: hello of a consumer with membarrier", Hello { flags: F_MEMBARRIER, ..consumer() }),
         first("memfd: a refusal in place of the hello", CONSUMER, 0, &refusal, Ok(fields("sluice_ring_reply", &refusal))),
+        first("memfd: a refusal with a file", CONSUMER, 1, &refusal, Ok(fields("sluice_ring_reply", &refusal))),
         bad("memfd: an empty message", b"", 0, "EPROTO"),
         bad("memfd: a reply without an error in place of the hello", &accepted, 0, "EPROTO"),
         bad("memfd: a refusal of another magic", &other_magic, 0, "EPROTO"),

@@ -12,6 +12,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
@@ -60,14 +61,13 @@ fn hex(bytes: &[u8]) -> Value {
 }
 
 /// spec/abi.json.
-fn abi() -> Value {
-    serde_json::from_str(include_str!("../../../../spec/abi.json")).unwrap()
-}
+static ABI: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../../../spec/abi.json")).expect("spec/abi.json")
+});
 
 /// The fields of a structure by spec/abi.json, without reserved ones. An array of bytes is a name.
 fn fields(structure: &str, bytes: &[u8]) -> Map<String, Value> {
-    let abi = abi();
-    let fields = abi["structures"][structure]["fields"].as_array();
+    let fields = ABI["structures"][structure]["fields"].as_array();
     let fields = fields.expect(structure).iter().filter_map(|field| {
         let name = field["name"].as_str()?;
         let bytes = &bytes[field["offset"].as_u64()? as usize..];

@@ -6,7 +6,7 @@ use sluice_abi::map::{CREATED, DELETED, STEP_DELETE, STEP_GET, STEP_SET};
 use sluice_abi::netlink::{self as nl, attr};
 use sluice_abi::{OPEN_CREATE, OPEN_READ, OPEN_WRITE};
 
-use crate::{Vector, abi, hex};
+use crate::{ABI, Vector, hex};
 
 /// The number of the family, which is another one on each host.
 const FAMILY: u16 = 34;
@@ -72,8 +72,7 @@ fn describe(attrs: &[Attr]) -> Value {
 
 /// The name in spec/sluice.yaml of a constant.
 fn name_of(prefix: &str, number: u16) -> String {
-    let abi = abi();
-    let constants = abi["constants"].as_object().unwrap();
+    let constants = ABI["constants"].as_object().unwrap();
     let mut names = constants
         .iter()
         .filter(|(_, value)| **value == json!(number))
