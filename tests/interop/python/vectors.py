@@ -30,7 +30,7 @@ def expect(what, seen, expected):
 
 # ---- structures ----
 
-# The structure, the field with the place of the first bytes after it (without one: its size), and these bytes with the field of their length.
+# The structure, the field with the place of the bytes after it (without one: its size), and these with the field of their length.
 FORMS = {
     "bus-write": ("sluice_bus_frame", "size", {"message": "length"}),
     "bus-read": ("sluice_bus_frame", "size", {"message": "length"}),

@@ -125,7 +125,14 @@ pub fn vectors() -> Vec<Vector> {
         control("ring: a side that sleeps in a futex", Ctrl { pos: 2080, wait_flags: WAKE_FUTEX | 5 << 3, wake_seq: 7, ..NEW }),
         control(
             "ring: a side that sleeps on its descriptor and needs a fence",
-            Ctrl { pos: 1 << 40, wait_flags: WAKE_FD | NEED_FENCE | 0x1fff_ffff << 3, wake_seq: u32::MAX, wake_ack: 9, features: F_MEMBARRIER, ..NEW },
+            Ctrl {
+                pos: 1 << 40,
+                wait_flags: WAKE_FD | NEED_FENCE | 0x1fff_ffff << 3,
+                wake_seq: u32::MAX,
+                wake_ack: 9,
+                features: F_MEMBARRIER,
+                ..NEW
+            },
         ),
         control("ring: a side that has closed", Ctrl { pos: 16, closed: CLOSED, ..NEW }),
         released("ring: a consumer that has released nothing more", 16, Ok(())),
