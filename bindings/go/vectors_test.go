@@ -294,18 +294,14 @@ func TestVectorsOfSentMessages(t *testing.T) {
 		Message     hexBytes
 	}
 	eachVector(t, "bus-write", func(t *testing.T, v vector) {
-		var fds [2]int
-		must(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
-		defer closeAll(fds[:])
+		sender, receiver := busesOverSockets(t)
 		for _, m := range valueOf[[]value](t, v) {
 			if m.Size != frameSize {
 				t.Skip("a longer frame, which this package does not send")
 			}
-			var err error
-			new(Bus).writer(m.Target, m.Tag, m.Message, &err)(uintptr(fds[1]))
-			must(t, err)
+			must(t, sender.PublishTo(testContext(t), m.Target, m.Tag, m.Message))
 			sent := make([]byte, len(v.Bytes)+1)
-			n, err := unix.Read(fds[0], sent)
+			n, err := receiver.read(testContext(t), sent)
 			must(t, err)
 			mustEqual(t, sent[:n], v.Bytes)
 		}
@@ -364,7 +360,7 @@ func TestVectorsOfPackets(t *testing.T) {
 		var fds [2]int
 		must(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
 		defer unix.Close(fds[1])
-		endpoint, err := newPoller(fds[0], "feed")
+		endpoint, err := newPoller(fds[0], "feed", hintsOfFeed)
 		must(t, err)
 		f := Feed{poller: endpoint}
 		defer f.Close()
