@@ -27,8 +27,9 @@ debian_security_mirror() {
 	printf '%s\n' "${mirror%/}"
 }
 
-# The private package list in use; debian_update chooses it.
+# The private package list in use, and its architecture; debian_update chooses them.
 apt_state=
+apt_architecture=
 
 # private_apt TOOL ARGS…: apt-get or apt-cache on the private package list. The host's configuration (proxies) holds. An
 # old list from a mirror that lags behind will do: the kernels are pinned to old versions anyway.
@@ -39,7 +40,7 @@ private_apt() {
 		-o Dir::State="$state/state" -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache" \
 		-o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=/dev/null \
 		-o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
-		-o APT::Architecture=amd64 -o APT::Architectures=amd64 -o APT::Sandbox::User= \
+		-o APT::Architecture="$apt_architecture" -o APT::Architectures="$apt_architecture" -o APT::Sandbox::User= \
 		-o Acquire::Languages=none -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false "$@"
 }
 
@@ -54,10 +55,11 @@ debian_sources() {
 	printf 'deb [signed-by=%s] %s %s-security main\n' "$DEBIAN_KEYRING" "$security" "$1"
 }
 
-# debian_update SUITE: fetches its package lists, at most once an hour, and chooses them for what follows.
+# debian_update SUITE [ARCHITECTURE]: fetches its package lists, at most once an hour, and chooses them for what follows; default: amd64.
 debian_update() {
 	local suite=$1
-	apt_state=$SLUICE_CACHE/apt/$suite
+	apt_architecture=${2:-amd64}
+	apt_state=$SLUICE_CACHE/apt/$suite${2:+-$2}
 	[[ -z $(find "$apt_state/updated" -mmin -60 2>/dev/null) ]] || return 0
 	[[ -e $DEBIAN_KEYRING ]] || die "$DEBIAN_KEYRING is missing; run vm/install-packages, which installs debian-archive-keyring"
 	mkdir -p "$apt_state"/state/lists/partial "$apt_state"/cache/archives/partial

@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use sluice::{Bytes, feed, ring};
 
 use crate::endpoint::{Exclusive, Loan};
-use crate::error::OrRaise as _;
+use crate::error::exception;
 
 /// A bytes-like argument.
 pub enum Input<'a, 'py> {
@@ -87,36 +87,99 @@ pub fn copy<'py>(py: Python<'py>, bytes: &Bytes<'_>) -> PyResult<Bound<'py, PyBy
     })
 }
 
-/// An endpoint that a record is lent from.
-pub trait Lender: Send + Sync {
-    /// Ends the loan: releases the record, or leaves it as the next one.
-    fn settle(&self, loan: &Arc<Loan>, keep: bool) -> PyResult<()>;
-    fn has_lent(&self, loan: &Arc<Loan>) -> PyResult<bool>;
+/// An endpoint that lends a part of its memory.
+pub trait Lend: Send {
+    /// Sends the first `length` of the `lent` bytes, or releases the record.
+    fn take(&mut self, lent: usize, length: usize) -> PyResult<()>;
 }
 
-macro_rules! lender {
-    ($consumer:ty) => {
-        impl Lender for Exclusive<$consumer> {
-            /// The record is the next one until it is dropped. If the endpoint cannot release it, its next call fails.
-            fn settle(&self, loan: &Arc<Loan>, keep: bool) -> PyResult<()> {
-                Exclusive::settle(self, loan, |consumer| {
-                    if !keep {
-                        drop(consumer.try_recv());
-                    }
-                    Ok(())
-                })
-                .map(drop)
-            }
+impl Lend for ring::Producer {
+    fn take(&mut self, lent: usize, length: usize) -> PyResult<()> {
+        // The room at the same position, with its content: nothing was sent since.
+        let room = self.try_reserve(lent);
+        room.map_err(|error| Python::attach(|py| exception(py, &error)))?
+            .commit_len(length);
+        Ok(())
+    }
+}
 
-            fn has_lent(&self, loan: &Arc<Loan>) -> PyResult<bool> {
-                Exclusive::has_lent(self, loan)
+macro_rules! lend_records {
+    ($consumer:ty) => {
+        impl Lend for $consumer {
+            fn take(&mut self, _lent: usize, _length: usize) -> PyResult<()> {
+                // It is the next one until it is dropped. If the endpoint cannot release it, its next call fails.
+                drop(self.try_recv());
+                Ok(())
             }
         }
     };
 }
 
-lender!(ring::Consumer);
-lender!(feed::Consumer);
+lend_records!(ring::Consumer);
+lend_records!(feed::Consumer);
+
+trait Lender: Send + Sync {
+    /// Ends the loan: with a length by `Lend::take`. Has no effect if it has ended.
+    fn end(&self, loan: &Loan, length: Option<usize>) -> PyResult<()>;
+}
+
+impl<T: Lend> Lender for Exclusive<T> {
+    fn end(&self, loan: &Loan, length: Option<usize>) -> PyResult<()> {
+        self.end_loan(loan, |endpoint| match length {
+            Some(length) => endpoint.take(loan.len, length),
+            None => Ok(()),
+        })
+    }
+}
+
+/// Memory of an endpoint, which a Python object gives access to.
+pub struct Memory {
+    loan: Arc<Loan>,
+    lender: Arc<dyn Lender>,
+}
+
+impl Memory {
+    /// Borrows what the call returns.
+    pub fn lend<T: Lend + 'static>(
+        endpoint: &Arc<Exclusive<T>>,
+        call: impl FnOnce(&mut T) -> PyResult<(*mut u8, usize)>,
+    ) -> PyResult<Self> {
+        let loan = endpoint.lend(call)?;
+        let lender = endpoint.clone();
+        Ok(Self { loan, lender })
+    }
+
+    fn end(&self, length: Option<usize>) -> PyResult<()> {
+        self.lender.end(&self.loan, length)
+    }
+
+    /// Fills in the description of the memory of an object.
+    ///
+    /// # Safety
+    /// As the buffer protocol requires.
+    unsafe fn export(
+        &self,
+        object: &Bound<'_, PyAny>,
+        readonly: bool,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if self.loan.has_ended() {
+            return Err(PyBufferError::new_err("the record is released"));
+        }
+        let len = ffi::Py_ssize_t::try_from(self.loan.len)?;
+        let start = self.loan.start.cast();
+        // SAFETY: the caller passes a view to fill in; the memory has that length, and stays mapped while it is exported.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, object.as_ptr(), start, len, readonly.into(), flags)
+        };
+        if filled != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        self.loan.add_export();
+        Ok(())
+    }
+}
 
 /// A received record in the memory of its endpoint, without a copy. It is a read-only buffer: pass it to memoryview(), bytes() or
 /// numpy.frombuffer().
@@ -127,31 +190,22 @@ lender!(feed::Consumer);
 ///
 /// The producer can change the bytes of a ring at any time. Copy an untrusted record once, by bytes(), and validate the copy.
 #[pyclass(frozen, module = "sluice")]
-pub struct Record {
-    loan: Arc<Loan>,
-    lender: Arc<dyn Lender>,
-}
-
-impl Record {
-    pub fn new(loan: Arc<Loan>, lender: Arc<dyn Lender>) -> Self {
-        Self { loan, lender }
-    }
-}
+pub struct Record(pub Memory);
 
 #[pymethods]
 impl Record {
     /// Releases the record, so that its room is free for the producer. Releasing it again has no effect.
     fn release(&self) -> PyResult<()> {
-        self.lender.settle(&self.loan, false)
+        self.0.end(Some(self.0.loan.len))
     }
 
     /// Leaves the record in the ring: it is the next one again. For a receiver that could not process it.
     fn keep(&self) -> PyResult<()> {
-        self.lender.settle(&self.loan, true)
+        self.0.end(None)
     }
 
     fn __len__(&self) -> usize {
-        self.loan.len
+        self.0.loan.len
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -166,8 +220,8 @@ impl Record {
         _rest: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         match self.release() {
-            Err(_) if exception.is_some() => Ok(()),
-            released => released,
+            Err(error) if exception.is_none() => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -178,16 +232,14 @@ impl Record {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let record = slf.get();
-        let is_lent = record.lender.has_lent(&record.loan)?;
-        // SAFETY: as the caller guarantees; the memory stays mapped while it is exported.
-        unsafe { export(slf.as_any(), &record.loan, is_lent, true, view, flags) }
+        // SAFETY: as the caller guarantees.
+        unsafe { slf.get().0.export(slf.as_any(), true, view, flags) }
     }
 
     /// # Safety
     /// As the buffer protocol requires.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
-        self.loan.remove_export();
+        self.0.loan.remove_export();
     }
 }
 
@@ -204,48 +256,29 @@ impl Drop for Record {
 /// The end of the with block sends the record, an exception cancels it. A memoryview or array of it must not exist then: release or delete
 /// it before, otherwise the block ends with BufferError, and nothing is sent.
 #[pyclass(frozen, module = "sluice")]
-pub struct Reservation {
-    loan: Arc<Loan>,
-    lender: Arc<Exclusive<ring::Producer>>,
-}
-
-impl Reservation {
-    pub fn new(loan: Arc<Loan>, lender: Arc<Exclusive<ring::Producer>>) -> Self {
-        Self { loan, lender }
-    }
-}
+pub struct Reservation(pub Memory);
 
 #[pymethods]
 impl Reservation {
     /// Sends the first `length` bytes as the record, by default all. Has no effect after a commit or a cancel.
     #[pyo3(signature = (length=None))]
-    fn commit(&self, py: Python<'_>, length: Option<usize>) -> PyResult<()> {
-        let reserved = self.loan.len;
-        let length = length.unwrap_or(reserved);
-        if length > reserved {
-            return Err(PyBufferError::new_err(format!(
+    fn commit(&self, length: Option<usize>) -> PyResult<()> {
+        let reserved = self.0.loan.len;
+        match length.unwrap_or(reserved) {
+            length if length <= reserved => self.0.end(Some(length)),
+            length => Err(PyBufferError::new_err(format!(
                 "{length} bytes of a reservation of {reserved}"
-            )));
+            ))),
         }
-        self.lender
-            .settle(&self.loan, |producer| {
-                // The room at the same position, with its content: nothing was sent since.
-                producer
-                    .try_reserve(reserved)
-                    .or_raise(py)?
-                    .commit_len(length);
-                Ok(())
-            })
-            .map(drop)
     }
 
     /// Sends nothing. Has no effect after a commit or a cancel.
     fn cancel(&self) -> PyResult<()> {
-        self.lender.settle(&self.loan, |_| Ok(())).map(drop)
+        self.0.end(None)
     }
 
     fn __len__(&self) -> usize {
-        self.loan.len
+        self.0.loan.len
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -256,17 +289,14 @@ impl Reservation {
     #[pyo3(signature = (exception=None, *_rest))]
     fn __exit__(
         &self,
-        py: Python<'_>,
         exception: Option<&Bound<'_, PyAny>>,
         _rest: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
-        match exception {
-            None => self.commit(py, None),
-            Some(_) => {
-                self.cancel().ok();
-                Ok(())
-            }
+        if exception.is_some() {
+            self.cancel().ok();
+            return Ok(());
         }
+        self.commit(None)
     }
 
     /// # Safety
@@ -276,16 +306,14 @@ impl Reservation {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let room = slf.get();
-        let is_lent = room.lender.has_lent(&room.loan)?;
-        // SAFETY: as the caller guarantees; the memory stays mapped while it is exported.
-        unsafe { export(slf.as_any(), &room.loan, is_lent, false, view, flags) }
+        // SAFETY: as the caller guarantees.
+        unsafe { slf.get().0.export(slf.as_any(), false, view, flags) }
     }
 
     /// # Safety
     /// As the buffer protocol requires.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
-        self.loan.remove_export();
+        self.0.loan.remove_export();
     }
 }
 
@@ -294,32 +322,4 @@ impl Drop for Reservation {
         // As for a record.
         self.cancel().ok();
     }
-}
-
-/// Fills in the description of the memory of an object.
-///
-/// # Safety
-/// As for `__getbuffer__`.
-unsafe fn export(
-    object: &Bound<'_, PyAny>,
-    loan: &Loan,
-    is_lent: bool,
-    readonly: bool,
-    view: *mut ffi::Py_buffer,
-    flags: c_int,
-) -> PyResult<()> {
-    if !is_lent {
-        return Err(PyBufferError::new_err("the record is released"));
-    }
-    let len = ffi::Py_ssize_t::try_from(loan.len)?;
-    let start = loan.start.cast();
-    // SAFETY: the caller passes a view to fill in, and the memory has that length.
-    let filled = unsafe {
-        ffi::PyBuffer_FillInfo(view, object.as_ptr(), start, len, readonly.into(), flags)
-    };
-    if filled != 0 {
-        return Err(PyErr::fetch(object.py()));
-    }
-    loan.add_export();
-    Ok(())
 }

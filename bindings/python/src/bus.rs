@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buses.
 
-use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sluice::bus::{self, BusInfo, Header, Mode, Policy, RecvError, SendError, SubscriberInfo};
 
 use crate::buffer::Input;
-use crate::endpoint::{Endpoint, Exclusive, Shared};
+use crate::endpoint::{Endpoint, Exclusive, Shared, extend};
 use crate::error::OrRaise as _;
-use crate::options::{Keywords, Name, apply, common};
+use crate::options::{Keywords, Name, apply, common, named_value};
 use crate::python::{fields, info};
 use crate::requests::{Client, Server};
 use crate::wait::{Limit, Pending as _, Seconds, Waiting, readable, wait_for};
@@ -97,7 +95,7 @@ fn named(name: Name, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<bus::Opti
     apply!(options, keywords; mappable: bool, limit: u64, monitor: bool);
     if let Some(delivery) = keywords.take::<String>("delivery")? {
         let modes = [Mode::Broadcast, Mode::Multicast, Mode::Unicast];
-        options = options.delivery(find(modes, &delivery, "delivery")?);
+        options = options.delivery(named_value(modes, &delivery, "delivery")?);
     }
     if let Some(policies) = keywords.take::<Vec<String>>("policies")? {
         let policies: PyResult<bus::Policies> = policies.iter().map(|name| policy(name)).collect();
@@ -111,12 +109,8 @@ fn named(name: Name, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<bus::Opti
 }
 
 fn policy(name: &str) -> PyResult<Policy> {
-    find([Policy::Drop, Policy::Block, Policy::Evict], name, "policy")
-}
-
-fn find<T: ToString>(values: [T; 3], name: &str, what: &str) -> PyResult<T> {
-    let found = values.into_iter().find(|value| value.to_string() == name);
-    found.ok_or_else(|| PyValueError::new_err(format!("there is no {what} '{name}'")))
+    let policies = [Policy::Drop, Policy::Block, Policy::Evict];
+    named_value(policies, name, "policy")
 }
 
 /// Sends messages on a bus. Several threads may use it at the same time.
@@ -127,9 +121,7 @@ pub struct Sender {
 
 impl Sender {
     fn new(py: Python<'_>, sender: bus::Sender) -> PyResult<Py<Self>> {
-        let sender = Shared::new(sender.as_raw_fd(), sender);
-        let base = Endpoint::new(sender.clone());
-        Py::new(py, (Self { sender }, base))
+        Py::new(py, extend(Shared::new(sender), |sender| Self { sender }))
     }
 }
 
@@ -252,9 +244,8 @@ impl Subscriber {
 
 impl Subscriber {
     fn new(py: Python<'_>, subscriber: bus::Subscriber) -> PyResult<Py<Self>> {
-        let subscriber = Exclusive::new(subscriber);
-        let base = Endpoint::new(subscriber.clone());
-        Py::new(py, (Self { subscriber }, base))
+        let class = |subscriber| Self { subscriber };
+        Py::new(py, extend(Exclusive::new(subscriber), class))
     }
 
     fn next<T>(

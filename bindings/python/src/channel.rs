@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Channels of any kind.
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sluice::{ChannelInfo, Kind};
 
 use crate::error::OrRaise as _;
-use crate::options::{Name, Scope};
+use crate::options::{Name, Scope, named_value};
 use crate::python::{fields, info};
 use crate::wait::in_thread;
 
@@ -22,9 +21,7 @@ impl Channel {
     #[pyo3(signature = (kind, name, *, scope=None))]
     fn new(py: Python<'_>, kind: &str, name: Name, scope: Option<Scope>) -> PyResult<Self> {
         let kinds = [Kind::Pipe, Kind::Ring, Kind::Bus, Kind::Map, Kind::Feed];
-        let known = kinds.into_iter().find(|known| known.to_string() == kind);
-        let kind =
-            known.ok_or_else(|| PyValueError::new_err(format!("there is no kind '{kind}'")))?;
+        let kind = named_value(kinds, kind, "kind")?;
         let channel = sluice::Channel::new(kind, name.0).or_raise(py)?;
         Ok(Self {
             channel: match scope {

@@ -2,10 +2,10 @@
 //! What all endpoints have in common: they are closed once, and used by one thread at a time, or by several.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::process;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use pyo3::PyClass;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -25,15 +25,20 @@ pub trait Handle: Send + Sync {
     fn close(&self) -> PyResult<()>;
 }
 
-impl Endpoint {
-    pub fn new(handle: Arc<impl Handle + 'static>) -> Self {
-        Self { handle }
-    }
+/// A new object of a class that extends Endpoint, from what it closes.
+pub fn extend<T: PyClass<BaseType = Endpoint>, H: Handle + 'static>(
+    handle: Arc<H>,
+    class: impl FnOnce(Arc<H>) -> T,
+) -> PyClassInitializer<T> {
+    let base = Endpoint {
+        handle: handle.clone(),
+    };
+    PyClassInitializer::from(base).add_subclass(class(handle))
 }
 
 #[pymethods]
 impl Endpoint {
-    /// Closes the endpoint. Closing it again has no effect.
+    /// Closes the endpoint. Closing it again has no effect. A task that waits for it gets ValueError.
     fn close(&self) -> PyResult<()> {
         self.handle.close()
     }
@@ -56,9 +61,17 @@ impl Endpoint {
         slf
     }
 
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.handle.close()
+    /// After an exception, a memoryview in its traceback may keep the endpoint open, up to its deletion.
+    #[pyo3(signature = (exception=None, *_rest))]
+    fn __exit__(
+        slf: &Bound<'_, Self>,
+        exception: Option<&Bound<'_, PyAny>>,
+        _rest: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        match slf.call_method0("close") {
+            Err(error) if exception.is_none() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -99,6 +112,7 @@ pub struct Loan {
     pub start: *mut u8,
     pub len: usize,
     exports: AtomicUsize,
+    has_ended: AtomicBool,
 }
 
 // SAFETY: the address is used by the calls of the buffer protocol only, which hold the GIL.
@@ -115,14 +129,21 @@ impl Loan {
         self.exports.fetch_sub(1, Ordering::Relaxed);
     }
 
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
     /// Fails while there are memoryviews or arrays of the memory.
-    fn check(&self) -> PyResult<()> {
+    fn end(&self) -> PyResult<()> {
         match self.exports.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            exports => Err(PyBufferError::new_err(format!(
-                "{exports} memoryviews or arrays of the record exist; release or delete them first"
-            ))),
+            0 => self.has_ended.store(true, Ordering::Relaxed),
+            exports => {
+                return Err(PyBufferError::new_err(format!(
+                    "{exports} memoryviews or arrays of the record exist; release or delete them first"
+                )));
+            }
         }
+        Ok(())
     }
 }
 
@@ -157,28 +178,20 @@ impl<T> Exclusive<T> {
             start,
             len,
             exports: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
         });
         state.loan = Some(loan.clone());
         Ok(loan)
     }
 
     /// Ends the loan by a call. Has no effect if it has ended, as by a close.
-    pub fn settle<R>(
-        &self,
-        loan: &Arc<Loan>,
-        call: impl FnOnce(&mut T) -> PyResult<R>,
-    ) -> PyResult<Option<R>> {
-        let mut state = self.lock()?;
-        if !state
-            .loan
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(current, loan))
-        {
-            return Ok(None);
+    pub fn end_loan(&self, loan: &Loan, call: impl FnOnce(&mut T) -> PyResult<()>) -> PyResult<()> {
+        if loan.has_ended() {
+            return Ok(());
         }
-        loan.check()?;
-        state.loan = None;
-        state.call(call).map(Some)
+        let mut state = self.lock()?;
+        state.end_loan()?;
+        state.call(call)
     }
 
     /// Closes the endpoint by a call.
@@ -187,15 +200,6 @@ impl<T> Exclusive<T> {
         state.call(|_| Ok(()))?;
         state.endpoint.take().map(call);
         Ok(())
-    }
-
-    /// Whether the loan has not ended.
-    pub fn has_lent(&self, loan: &Arc<Loan>) -> PyResult<bool> {
-        let state = self.lock()?;
-        Ok(state
-            .loan
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(current, loan)))
     }
 
     fn lock(&self) -> PyResult<MutexGuard<'_, State<T>>> {
@@ -210,6 +214,14 @@ impl<T> Exclusive<T> {
 }
 
 impl<T> State<T> {
+    fn end_loan(&mut self) -> PyResult<()> {
+        if let Some(loan) = &self.loan {
+            loan.end()?;
+        }
+        self.loan = None;
+        Ok(())
+    }
+
     fn call<R>(&mut self, call: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
         match (&mut self.endpoint, &self.loan) {
             (_, Some(_)) => Err(PyBufferError::new_err(
@@ -234,13 +246,8 @@ impl<T: Send> Handle for Exclusive<T> {
     /// A record that is not released yet is not received.
     fn close(&self) -> PyResult<()> {
         let mut state = self.lock()?;
-        if let Some(loan) = &state.loan {
-            loan.check()?;
-        }
-        *state = State {
-            endpoint: None,
-            loan: None,
-        };
+        state.end_loan()?;
+        state.endpoint = None;
         Ok(())
     }
 }
@@ -248,31 +255,22 @@ impl<T: Send> Handle for Exclusive<T> {
 /// An endpoint that several threads may use at the same time. Calls in progress keep it open.
 pub struct Shared<T> {
     fd: RawFd,
-    process: u32,
     endpoint: Mutex<Option<Arc<T>>>,
 }
 
 impl<T> Shared<T> {
-    pub fn new(fd: RawFd, endpoint: T) -> Arc<Self> {
+    pub fn new(endpoint: T) -> Arc<Self>
+    where
+        T: AsFd,
+    {
         Arc::new(Self {
-            fd,
-            process: process::id(),
+            fd: endpoint.as_fd().as_raw_fd(),
             endpoint: Mutex::new(Some(Arc::new(endpoint))),
         })
     }
 
     pub fn get(&self) -> PyResult<Arc<T>> {
         self.lock().clone().ok_or_else(closed)
-    }
-
-    /// As `get`, but fails in a forked child.
-    pub fn get_owned(&self) -> PyResult<Arc<T>> {
-        match process::id() == self.process {
-            true => self.get(),
-            false => Err(PyRuntimeError::new_err(
-                "this process is a child of the one that opened the endpoint; open another one",
-            )),
-        }
     }
 
     /// It is locked for moments only.

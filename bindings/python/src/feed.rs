@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sluice::feed::{self, RecvError};
 
-use crate::buffer::{Record, copy};
-use crate::endpoint::{Endpoint, Exclusive};
+use crate::buffer::{Memory, Record, copy};
+use crate::endpoint::{Endpoint, Exclusive, extend};
 use crate::error::OrRaise as _;
 use crate::options::Name;
 use crate::python::{fields, info};
@@ -34,9 +34,8 @@ impl Feed {
         if let Some(limit) = spin_limit {
             consumer.set_spin_limit(limit.into());
         }
-        let consumer = Exclusive::new(consumer);
-        let base = Endpoint::new(consumer.clone());
-        Py::new(py, (FeedConsumer { consumer }, base))
+        let class = |consumer| FeedConsumer { consumer };
+        Py::new(py, extend(Exclusive::new(consumer), class))
     }
 
     /// The state of a feed, which is not claimed for it: a FeedInfo.
@@ -83,10 +82,10 @@ impl FeedConsumer {
             std::mem::forget(packet);
             Ok(Ok(memory))
         };
-        let loan = self
-            .consumer
-            .lend(|consumer| wait_for(py, timeout.into(), consumer, attempt, sleep))?;
-        Ok(Record::new(loan, self.consumer.clone()))
+        let packet = Memory::lend(&self.consumer, |consumer| {
+            wait_for(py, timeout.into(), consumer, attempt, sleep)
+        })?;
+        Ok(Record(packet))
     }
 
     /// Prepares to wait, by the descriptor, for a packet. Returns False if there is one, or the feed has ended. Call finish_wait() after the

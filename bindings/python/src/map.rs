@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Maps. `sluice/_map.py` adds what a mutable mapping has.
 
-use std::os::fd::AsRawFd as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sluice::map::{self, DeleteOptions, Durability, Outcome, SetOptions, WatchFrom};
 
 use crate::buffer::Input;
-use crate::endpoint::{Endpoint, Exclusive, Shared};
+use crate::endpoint::{Endpoint, Exclusive, Shared, extend};
 use crate::error::{OrRaise as _, exception};
 use crate::options::{Keywords, Name, apply, common};
 use crate::python::{fields, info};
@@ -44,9 +43,8 @@ impl Map {
         // The open of a durable map may wait for the store.
         let map = in_thread(py, move || open(&options))?.or_raise(py)?;
         let is_durable = map.info().is_ok_and(|info| info.durable.is_some());
-        let map = Shared::new(map.as_raw_fd(), map);
-        let base = Endpoint::new(map.clone());
-        Ok(PyClassInitializer::from(base).add_subclass(Self { map, is_durable }))
+        let class = |map| Self { map, is_durable };
+        Ok(extend(Shared::new(map), class))
     }
 
     /// Creates a map that exists until it is removed. Fails with AlreadyExists if it exists.
@@ -144,8 +142,7 @@ impl Map {
     fn watch(&self, py: Python<'_>, after: Option<u64>) -> PyResult<Py<Watcher>> {
         let from = after.map_or(WatchFrom::Now, WatchFrom::After);
         let watcher = Exclusive::new(self.map.get()?.watch(from).or_raise(py)?);
-        let base = Endpoint::new(watcher.clone());
-        Py::new(py, (Watcher { watcher }, base))
+        Py::new(py, extend(watcher, |watcher| Watcher { watcher }))
     }
 
     /// Iterates over the keys and their Entry objects, in no order.
@@ -409,8 +406,13 @@ impl Cursor {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        next(py)
+        // Not lock(): it would wait with the GIL, which the call in progress may have released for Python code.
+        match self.next.try_lock() {
+            Ok(mut next) => next(py),
+            Err(_) => Err(PyRuntimeError::new_err(
+                "another call uses the iterator; use one iterator per thread",
+            )),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sluice::{Creatable, Options};
@@ -96,6 +96,16 @@ macro_rules! apply {
 }
 
 pub(crate) use apply;
+
+/// The value whose text this is.
+pub fn named_value<T: ToString, const N: usize>(
+    values: [T; N],
+    name: &str,
+    what: &str,
+) -> PyResult<T> {
+    let found = values.into_iter().find(|value| value.to_string() == name);
+    found.ok_or_else(|| PyValueError::new_err(format!("there is no {what} '{name}'")))
+}
 
 /// The options of all kinds that programs create.
 pub fn common<K: Creatable>(

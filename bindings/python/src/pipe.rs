@@ -2,7 +2,6 @@
 //! Pipes.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use sluice::pipe;
 
 use crate::buffer::{Input, Output};
-use crate::endpoint::{Endpoint, Shared};
+use crate::endpoint::{Endpoint, Shared, extend};
 use crate::error::OrRaise as _;
 use crate::options::{Keywords, Name, common};
 use crate::python::{fields, info};
@@ -41,10 +40,8 @@ impl Pipe {
             Some(options) => options.reader(),
             None => sluice::Pipe::unnamed().nonblocking(true).reader(),
         };
-        let reader = reader.or_raise(py)?;
-        let reader = Shared::new(reader.as_raw_fd(), reader);
-        let base = Endpoint::new(reader.clone());
-        Py::new(py, (PipeReader { reader }, base))
+        let reader = Shared::new(reader.or_raise(py)?);
+        Py::new(py, extend(reader, |reader| PipeReader { reader }))
     }
 
     /// Opens the pipe for writing. Waits for a reader, unless the timeout is 0.
@@ -72,9 +69,8 @@ impl Pipe {
             Ok(())
         };
         let writer = wait_for(py, limit, &mut named(name, options)?, attempt, pause)?;
-        let writer = Shared::new(writer.as_raw_fd(), writer);
-        let base = Endpoint::new(writer.clone());
-        Py::new(py, (PipeWriter { writer }, base))
+        let class = |writer| PipeWriter { writer };
+        Py::new(py, extend(Shared::new(writer), class))
     }
 
     /// Creates a pipe that exists until it is removed. Fails with AlreadyExists if it exists.
@@ -120,9 +116,15 @@ impl PipeReader {
         size: usize,
         timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let mut bytes = vec![0; size];
-        let len = self.read_into(py, &mut bytes, timeout.into())?;
-        Ok(PyBytes::new(py, &bytes[..len]))
+        let mut len = 0;
+        let bytes = PyBytes::new_with(py, size, |bytes| {
+            len = self.read_into(py, bytes, timeout.into())?;
+            Ok(())
+        })?;
+        Ok(match len == size {
+            true => bytes,
+            false => PyBytes::new(py, &bytes.as_bytes()[..len]),
+        })
     }
 
     /// As read(), into a writable buffer. Returns the number of bytes.

@@ -2,10 +2,11 @@
 //! Requests and replies. A call sends its request once, so that it cannot be repeated after a part of the wait: it is a future, which a
 //! signal drops.
 
+use std::error::Error as StdError;
 use std::future::Future;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
+use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tokio::time;
 
 use crate::buffer::Input;
 use crate::bus::{Message, bus_info};
-use crate::endpoint::{Endpoint, Exclusive, Shared};
+use crate::endpoint::{Endpoint, Exclusive, Shared, extend};
 use crate::error::OrRaise as _;
 use crate::wait::{Limit, Pending, Seconds, Waiting};
 
@@ -36,38 +37,84 @@ impl Pending for CallError {
     }
 }
 
-/// Waits for a future, which is dropped if the handler of a signal raises, or `cancelled` is set.
-fn block_on<T: Send, E: Pending>(
-    py: Python<'_>,
-    runtime: &Runtime,
-    limit: Limit,
-    cancelled: Option<&Bound<'_, PyAny>>,
-    future: impl Future<Output = Result<T, E>> + Send,
-) -> PyResult<T> {
-    let mut future = pin!(future);
-    let waiting = Waiting::new(limit);
-    loop {
-        // The last attempt is after the timeout.
-        let slice = waiting.slice::<E>();
-        let time = slice.as_ref().copied().unwrap_or_default();
-        let future = future.as_mut();
-        if let Ok(done) =
-            py.detach(|| runtime.block_on(async { time::timeout(time, future).await }))
-        {
-            return done.or_raise(py);
+/// What executes the futures of an endpoint, in the process that has opened it: a child has the same instance of epoll.
+struct Executor {
+    runtime: Runtime,
+    process: u32,
+}
+
+impl Executor {
+    fn check_process(&self) -> PyResult<()> {
+        match process::id() == self.process {
+            true => Ok(()),
+            false => Err(PyRuntimeError::new_err(
+                "this process is a child of the one that opened the endpoint; open another one",
+            )),
         }
-        py.check_signals()?;
-        slice.or_raise(py)?;
-        if let Some(event) = cancelled {
-            if event.call_method0("is_set")?.is_truthy()? {
-                return Err(PyRuntimeError::new_err("the call is cancelled"));
+    }
+
+    /// Waits for a future, which is dropped if the handler of a signal raises, or `cancelled` is set.
+    fn block_on<T: Send, E: Pending>(
+        &self,
+        py: Python<'_>,
+        limit: Limit,
+        cancelled: Option<&Bound<'_, PyAny>>,
+        future: impl Future<Output = Result<T, E>> + Send,
+    ) -> PyResult<T> {
+        self.check_process()?;
+        let mut future = pin!(future);
+        let waiting = Waiting::new(limit);
+        loop {
+            // The last attempt is after the timeout.
+            let slice = waiting.slice::<E>();
+            let time = slice.as_ref().copied().unwrap_or_default();
+            let attempt = async { time::timeout(time, future.as_mut()).await };
+            if let Ok(done) = py.detach(|| self.runtime.block_on(attempt)) {
+                return done.or_raise(py);
+            }
+            py.check_signals()?;
+            slice.or_raise(py)?;
+            if let Some(event) = cancelled {
+                if event.call_method0("is_set")?.is_truthy()? {
+                    return Err(PyRuntimeError::new_err("the call is cancelled"));
+                }
             }
         }
     }
 }
 
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+/// An end of the asynchronous library.
+struct AsyncEnd<T> {
+    end: T,
+    executor: Arc<Executor>,
+    descriptor: OwnedFd,
+}
+
+impl<T> AsyncEnd<T> {
+    fn new<S: AsFd, E: StdError + 'static>(
+        py: Python<'_>,
+        end: S,
+        wrap: impl FnOnce(S) -> Result<T, E>,
+    ) -> PyResult<Self> {
+        let descriptor = end.as_fd().try_clone_to_owned()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let end = wrap(end).or_raise(py)?;
+        drop(entered);
+        let process = process::id();
+        let executor = Arc::new(Executor { runtime, process });
+        Ok(Self {
+            end,
+            executor,
+            descriptor,
+        })
+    }
+}
+
+impl<T> AsFd for AsyncEnd<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 /// Sends requests to the servers of a bus, each to the next one, and returns their replies. Several threads may use it at the same time.
@@ -76,33 +123,13 @@ fn runtime() -> io::Result<Runtime> {
 /// none. It waits for a server that is slow, so give it a timeout.
 #[pyclass(extends = Endpoint, frozen, module = "sluice")]
 pub struct Client {
-    client: Arc<Shared<ClientEnd>>,
-}
-
-struct ClientEnd {
-    client: AsyncClient,
-    runtime: Runtime,
-    _descriptor: OwnedFd,
+    client: Arc<Shared<AsyncEnd<AsyncClient>>>,
 }
 
 impl Client {
     pub fn new(py: Python<'_>, client: bus::Client) -> PyResult<Py<Self>> {
-        let descriptor = client.as_fd().try_clone_to_owned()?;
-        let runtime = runtime()?;
-        let entered = runtime.enter();
-        let client = AsyncClient::new(client).or_raise(py)?;
-        drop(entered);
-        let fd = descriptor.as_raw_fd();
-        let client = Shared::new(
-            fd,
-            ClientEnd {
-                client,
-                runtime,
-                _descriptor: descriptor,
-            },
-        );
-        let base = Endpoint::new(client.clone());
-        Py::new(py, (Self { client }, base))
+        let client = Shared::new(AsyncEnd::new(py, client, AsyncClient::new)?);
+        Py::new(py, extend(client, |client| Self { client }))
     }
 }
 
@@ -118,22 +145,24 @@ impl Client {
         timeout: Option<Seconds>,
         _cancelled: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let end = self.client.get_owned()?;
+        let client = self.client.get()?;
         let request = request.as_slice(py).to_vec();
-        let call = end.client.call(&request);
-        let reply = block_on(py, &end.runtime, timeout.into(), _cancelled, call)?;
+        let call = client.end.call(&request);
+        let reply = client
+            .executor
+            .block_on(py, timeout.into(), _cancelled, call)?;
         Ok(PyBytes::new(py, &reply))
     }
 
     /// The id of the endpoint, which no other endpoint of the bus ever has.
     #[getter]
     fn id(&self) -> PyResult<u64> {
-        Ok(self.client.get()?.client.id())
+        Ok(self.client.get()?.end.id())
     }
 
     /// The state of the bus and of this endpoint: a BusInfo.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        bus_info(py, &self.client.get()?.client.info().or_raise(py)?)
+        bus_info(py, &self.client.get()?.end.info().or_raise(py)?)
     }
 }
 
@@ -142,37 +171,13 @@ impl Client {
 /// One thread receives; any threads answer.
 #[pyclass(extends = Endpoint, frozen, module = "sluice")]
 pub struct Server {
-    server: Arc<Exclusive<ServerEnd>>,
-}
-
-struct ServerEnd {
-    server: AsyncServer,
-    runtime: Arc<Runtime>,
-    process: u32,
-    descriptor: OwnedFd,
-}
-
-impl AsFd for ServerEnd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
+    server: Arc<Exclusive<AsyncEnd<AsyncServer>>>,
 }
 
 impl Server {
     pub fn new(py: Python<'_>, server: bus::Server) -> PyResult<Py<Self>> {
-        let descriptor = server.as_fd().try_clone_to_owned()?;
-        let runtime = Arc::new(runtime()?);
-        let entered = runtime.enter();
-        let server = AsyncServer::new(server).or_raise(py)?;
-        drop(entered);
-        let server = Exclusive::new(ServerEnd {
-            server,
-            runtime,
-            process: std::process::id(),
-            descriptor,
-        });
-        let base = Endpoint::new(server.clone());
-        Py::new(py, (Self { server }, base))
+        let server = Exclusive::new(AsyncEnd::new(py, server, AsyncServer::new)?);
+        Py::new(py, extend(server, |server| Self { server }))
     }
 }
 
@@ -182,34 +187,32 @@ impl Server {
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Py<Request>> {
         let limit = Limit::from(timeout);
-        self.server.with(|end| {
-            if end.process != std::process::id() {
-                return Err(PyRuntimeError::new_err(
-                    "this process is a child of the one that opened the server; open another one",
-                ));
-            }
-            let request = match end.server.try_recv() {
+        self.server.with(|server| {
+            server.executor.check_process()?;
+            let request = match server.end.try_recv() {
                 Err(RecvError::Empty) if !limit.is_now() => {
-                    block_on(py, &end.runtime, limit, None, end.server.recv())?
+                    server
+                        .executor
+                        .block_on(py, limit, None, server.end.recv())?
                 }
                 received => received.or_raise(py)?,
             };
             let message = Message::new(py, &request, request.bytes());
             let request = Mutex::new(Some(request));
-            let runtime = end.runtime.clone();
-            Py::new(py, (Request { request, runtime }, message))
+            let executor = server.executor.clone();
+            Py::new(py, (Request { request, executor }, message))
         })
     }
 
     /// The id of the endpoint, which no other endpoint of the bus ever has.
     #[getter]
     fn id(&self) -> PyResult<u64> {
-        self.server.with(|end| Ok(end.server.id()))
+        self.server.with(|server| Ok(server.end.id()))
     }
 
     /// The state of the bus and of this endpoint: a BusInfo.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let state = self.server.with(|end| end.server.info().or_raise(py))?;
+        let state = self.server.with(|server| server.end.info().or_raise(py))?;
         bus_info(py, &state)
     }
 }
@@ -218,7 +221,7 @@ impl Server {
 #[pyclass(extends = Message, frozen, module = "sluice")]
 pub struct Request {
     request: Mutex<Option<AsyncRequest>>,
-    runtime: Arc<Runtime>,
+    executor: Arc<Executor>,
 }
 
 #[pymethods]
@@ -241,6 +244,7 @@ impl Request {
             request.ok_or_else(|| PyRuntimeError::new_err("the request was answered before"))?;
         let reply = reply.as_slice(py).to_vec();
         let replied = request.reply(&reply);
-        block_on::<(), SendError>(py, &self.runtime, timeout.into(), _cancelled, replied)
+        self.executor
+            .block_on::<(), SendError>(py, timeout.into(), _cancelled, replied)
     }
 }

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList};
 use sluice::ring::{self, RecvError, SendError};
 
-use crate::buffer::{Input, Output, Record, Reservation, copy};
-use crate::endpoint::{Endpoint, Exclusive};
+use crate::buffer::{Input, Memory, Output, Record, Reservation, copy};
+use crate::endpoint::{Endpoint, Exclusive, extend};
 use crate::error::{OrRaise as _, exception};
 use crate::options::{Keywords, Name, apply, common};
 use crate::wait::{Limit, Seconds, wait_for};
@@ -78,9 +78,7 @@ pub struct Producer {
 
 impl Producer {
     pub fn new(py: Python<'_>, producer: ring::Producer) -> PyResult<Py<Self>> {
-        let side = Exclusive::new(producer);
-        let base = Endpoint::new(side.clone());
-        Py::new(py, (Self { side }, base))
+        Py::new(py, extend(Exclusive::new(producer), |side| Self { side }))
     }
 }
 
@@ -107,7 +105,8 @@ impl Producer {
         })
     }
 
-    /// Sends records, which become visible to the consumer together as far as they fit. Waits while the ring is full.
+    /// Sends records, which become visible to the consumer together as far as they fit. Waits while the ring is full. An exception of the
+    /// iterable ends the call after the records before it are sent.
     fn send_batch(&self, py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut records = records.try_iter()?;
         let mut unsent = None;
@@ -133,14 +132,14 @@ impl Producer {
         length: usize,
         timeout: Option<Seconds>,
     ) -> PyResult<Reservation> {
-        let loan = self.side.lend(|producer| {
-            let attempt = |producer: &mut ring::Producer| {
-                let mut room = producer.try_reserve(length)?;
-                Ok(Ok((room.as_mut_ptr(), room.len())))
-            };
+        let attempt = |producer: &mut ring::Producer| {
+            let mut room = producer.try_reserve(length)?;
+            Ok(Ok((room.as_mut_ptr(), room.len())))
+        };
+        let room = Memory::lend(&self.side, |producer| {
             wait_for(py, timeout.into(), producer, attempt, room_for(length))
         })?;
-        Ok(Reservation::new(loan, self.side.clone()))
+        Ok(Reservation(room))
     }
 
     /// Waits until the consumer has released all sent records.
@@ -243,9 +242,7 @@ pub struct Consumer {
 
 impl Consumer {
     pub fn new(py: Python<'_>, consumer: ring::Consumer) -> PyResult<Py<Self>> {
-        let side = Exclusive::new(consumer);
-        let base = Endpoint::new(side.clone());
-        Py::new(py, (Self { side }, base))
+        Py::new(py, extend(Exclusive::new(consumer), |side| Self { side }))
     }
 
     fn receive<'py>(&self, py: Python<'py>, limit: Limit) -> PyResult<Option<Bound<'py, PyBytes>>> {
@@ -282,11 +279,11 @@ impl Consumer {
             record.keep();
             Ok(memory)
         };
-        let loan = self.side.lend(|consumer| {
+        let record = Memory::lend(&self.side, |consumer| {
             let memory = next(py, timeout.into(), consumer, take)?;
             memory.ok_or_else(|| PyEOFError::new_err("the end of the stream"))
         })?;
-        Ok(Record::new(loan, self.side.clone()))
+        Ok(Record(record))
     }
 
     /// Copies the next record into a writable buffer and returns its length, or None at the end of the stream. Waits for a record. A

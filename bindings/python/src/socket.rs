@@ -2,7 +2,7 @@
 //! Rings over a Unix socket.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sluice::ring::{self, Socket, SocketOptions};
 
-use crate::endpoint::{Endpoint, Shared};
+use crate::endpoint::{Endpoint, Shared, extend};
 use crate::error::OrRaise as _;
 use crate::options::{Keywords, apply};
 use crate::ring::{Consumer, Producer};
@@ -141,9 +141,7 @@ impl Listener {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<PyClassInitializer<Self>> {
         let listener = ring::Listener::bind(path).or_raise(py)?;
-        let listener = Shared::new(listener.as_fd().as_raw_fd(), listener);
-        let base = Endpoint::new(listener.clone());
-        Ok(PyClassInitializer::from(base).add_subclass(Self { listener }))
+        Ok(extend(Shared::new(listener), |listener| Self { listener }))
     }
 
     /// Waits for the next connection. Returns its socket, for SocketRing.producer() or consumer().

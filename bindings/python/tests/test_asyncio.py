@@ -71,6 +71,24 @@ def test_the_death_of_the_producer_ends_a_task() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_close_ends_a_task_that_waits(end: str, ring: Ring) -> None:
+    _, consumer = ring
+
+    async def main() -> None:
+        waiting = asyncio.create_task(consumer.recv_async())
+        await asyncio.sleep(0.05)
+        getattr(consumer, end)()
+        # Its descriptor is free for another endpoint at once.
+        with set_up()[1] as other:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(other.recv_async(), 0.05)
+        with pytest.raises(ValueError, match="closed"):
+            await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(main())
+
+
 def test_a_listener_accepts_in_a_task(tmp_path: Path) -> None:
     async def main() -> None:
         with sluice.Listener(tmp_path / "ring") as listener:

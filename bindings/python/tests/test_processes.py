@@ -68,6 +68,31 @@ def test_a_forked_child_cannot_use_a_ring() -> None:
         assert consumer.recv() == b"from the parent"
 
 
+@pytest.mark.parametrize("call", ["consumer.recv()", "list(consumer)"])
+def test_an_interpreter_ends_while_a_thread_waits(call: str) -> None:
+    program = f"""
+import sys, threading, time
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from conftest import set_up
+producer, consumer = set_up()
+threading.Thread(target=lambda: {call}, daemon=True).start()
+time.sleep(0.2)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_subinterpreters_are_refused() -> None:
+    interpreters = pytest.importorskip("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    program = "import subprocess, sys\ntry:\n    import sluice\nexcept ImportError:\n    pass\nelse:\n    raise SystemError"
+    interpreter = interpreters.create()
+    try:
+        # Until 3.12 a failure is raised, then it is returned.
+        assert interpreters.run_string(interpreter, program) is None
+    finally:
+        interpreters.destroy(interpreter)
+
+
 WAITS = {
     "recv": "consumer.recv()",
     "iteration": "list(consumer)",

@@ -5,6 +5,7 @@ import gc
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,29 @@ def test_an_exception_is_not_hidden_by_a_view_in_its_traceback(ring: Ring) -> No
         with consumer.recv_view() as record:
             view = memoryview(record)
             raise KeyError(view.nbytes)
+
+
+def test_an_exception_ends_the_block_of_an_endpoint_with_a_view() -> None:
+    producer, consumer = set_up()
+    producer.send(b"one")
+    with pytest.raises(KeyError):
+        with consumer:
+            view = memoryview(consumer.recv_view())
+            raise KeyError(view.nbytes)
+
+
+def test_a_released_record_is_released_during_a_wait(ring: Ring) -> None:
+    producer, consumer = ring
+    producer.send(b"one")
+    record = consumer.recv_view()
+    record.release()
+    received = background(consumer.recv)
+    time.sleep(0.1)
+    record.release()
+    with pytest.raises(BufferError, match="released"):
+        memoryview(record)
+    producer.send(b"two")
+    assert received.result(60) == b"two"
 
 
 def test_the_memory_outlives_the_consumer_object() -> None:
@@ -302,6 +326,20 @@ def test_a_closed_endpoint_is_closed(ring: Ring) -> None:
     for call in (consumer.recv, consumer.fileno):
         with pytest.raises(ValueError, match="closed"):
             call()
+
+
+def test_an_exception_of_an_iterable_ends_the_batch(ring: Ring) -> None:
+    producer, consumer = ring
+
+    def records() -> Iterator[bytes]:
+        yield b"one"
+        with pytest.raises(RuntimeError, match="another call"):
+            producer.send(b"from the iterable")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        producer.send_batch(records())
+    assert consumer.recv_batch() == [b"one"]
 
 
 def test_a_record_that_is_too_long_is_refused(ring: Ring) -> None:

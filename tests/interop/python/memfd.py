@@ -35,6 +35,12 @@ def make_file(name, length):
     return fd
 
 
+def has_hung_up(socket):
+    asked = select.poll()
+    asked.register(socket, select.POLLRDHUP)
+    return bool(asked.poll(0))
+
+
 class SocketConnection(Connection):
     def __init__(self, socket, own, other, how, asymmetric, spins):
         super().__init__(own, other, asymmetric, spins)
@@ -53,7 +59,8 @@ class SocketConnection(Connection):
         """Also reads the wake-up messages, because the socket would otherwise stay readable."""
         try:
             while not self.hung_up:
-                self.hung_up = self.socket.recv(16) == b""
+                # No bytes are an empty message, or the hang-up.
+                self.hung_up = self.socket.recv(16) == b"" and has_hung_up(self.socket)
         except BlockingIOError:
             pass
         except ConnectionResetError:

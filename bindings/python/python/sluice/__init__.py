@@ -98,3 +98,7 @@ __all__ = [
     "Timeout", "Unacknowledged", "Unsupported", "Watcher", "WouldBlock", "channels",
 ]
 # fmt: on
+
+# Where they are documented, also in tracebacks.
+for _name in __all__:
+    globals()[_name].__module__ = __name__

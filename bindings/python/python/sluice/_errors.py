@@ -76,12 +76,26 @@ class Full(Error):
     """A quota, or the capacity of a map, is used up."""
 
 
-_DEFAULT_ERRNO = {"WouldBlock": errno.EAGAIN, "Timeout": errno.ETIMEDOUT}
+# Of an error that no system call has returned: the number that Python's class of it has.
+_ERRNO = {
+    "WouldBlock": errno.EAGAIN,
+    "Timeout": errno.ETIMEDOUT,
+    "Closed": errno.EPIPE,
+    "PeerDied": errno.ECONNRESET,
+    "Aborted": errno.ECONNABORTED,
+    "Refused": errno.ECONNREFUSED,
+    "NotConnected": errno.ENOTCONN,
+    "NotFound": errno.ENOENT,
+    "AlreadyExists": errno.EEXIST,
+    "PermissionDenied": errno.EACCES,
+    "InvalidInput": errno.EINVAL,
+    "Unsupported": errno.EOPNOTSUPP,
+}
 
 
 def build(name: str, number: int | None, text: str, hint: str, change: int | None) -> Error:
     """The exception of a class, for the extension."""
-    error: Error = globals()[name](number or _DEFAULT_ERRNO.get(name), text)
+    error: Error = globals()[name](number or _ERRNO.get(name, errno.EIO), text)
     error.hint = hint
     if isinstance(error, Unacknowledged) and change is not None:
         error.number = change

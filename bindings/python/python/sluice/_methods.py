@@ -8,7 +8,9 @@ a cancelled call has sent or received nothing. One task waits for an endpoint at
 """
 
 import asyncio
+import functools
 import io
+import os
 import select
 import threading
 
@@ -16,6 +18,7 @@ from ._errors import Closed, NotFound, Timeout, WouldBlock
 from ._sluice import (
     Client,
     Consumer,
+    Endpoint,
     Entry,
     Event,
     FeedConsumer,
@@ -34,10 +37,12 @@ from ._sluice import (
 
 # How long a reply of Server.serve() waits for room.
 _REPLY_TIMEOUT = 1.0
-# A reply can receive requests in another thread, which the descriptor then does not report.
-_SERVER_INTERVAL = 0.1
+# How long a wait is that the descriptor may not end: a reply can receive requests in another thread; a sender can be closed.
+_INTERVAL = 0.1
 
-_waiting: set[tuple[asyncio.AbstractEventLoop, int]] = set()
+# The loop whose task waits for a descriptor, and what ends that wait.
+_waiting = {}
+os.register_at_fork(after_in_child=_waiting.clear)
 
 
 def _extends(*classes):
@@ -59,7 +64,7 @@ def _wake(future):
 
 
 def _check(fd):
-    if (asyncio.get_running_loop(), fd) in _waiting:
+    if fd in _waiting:
         raise RuntimeError("another task waits for the endpoint; use one endpoint per task")
 
 
@@ -70,13 +75,19 @@ async def _wait(fd, *, write=False, limit=None):
     _check(fd)
     future = loop.create_future()
     timer = loop.call_later(limit, _wake, future) if limit else None
-    _waiting.add((loop, fd))
+
+    def end():
+        if _waiting.get(fd) == (loop, end):
+            del _waiting[fd]
+            remove(fd)
+        _wake(future)
+
+    _waiting[fd] = loop, end
     add(fd, _wake, future)
     try:
         await future
     finally:
-        remove(fd)
-        _waiting.discard((loop, fd))
+        end()
         if timer:
             timer.cancel()
 
@@ -103,6 +114,25 @@ async def _until_woken(endpoint, call, *arguments):
                 await _wait(endpoint.fileno())
         finally:
             endpoint.finish_wait()
+
+
+def _ends_waits(close):
+    """The method, which also wakes the task that waits for the endpoint: the loop does not learn that its descriptor is closed."""
+
+    @functools.wraps(close)
+    def method(self):
+        waiting = None if self.closed else _waiting.get(self.fileno())
+        close(self)
+        if waiting:
+            loop, end = waiting
+            end() if loop is asyncio._get_running_loop() else loop.call_soon_threadsafe(end)
+
+    return method
+
+
+Endpoint.close = _ends_waits(Endpoint.close)
+Producer.abort = _ends_waits(Producer.abort)
+Consumer.abort = _ends_waits(Consumer.abort)
 
 
 async def _in_thread(call, argument, timeout):
@@ -206,7 +236,7 @@ class _Sender:
         with select.epoll() as room:
             room.register(self.fileno(), select.EPOLLOUT | select.EPOLLET)
             while True:
-                await _wait(room.fileno())
+                await _wait(room.fileno(), limit=_INTERVAL)
                 room.poll(0)
                 try:
                     return self.send(message, 0, to=to)
@@ -225,7 +255,7 @@ class _Client:
 class _Server:
     async def recv_async(self):
         """As recv(), for asyncio."""
-        return await _until_ready(self, lambda: self.recv(0), limit=_SERVER_INTERVAL)
+        return await _until_ready(self, lambda: self.recv(0), limit=_INTERVAL)
 
     def serve(self, answer):
         """Answers each request with what answer(request) returns, one after the other, until the bus is destroyed.
