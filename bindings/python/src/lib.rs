@@ -16,6 +16,8 @@ mod ring;
 mod socket;
 mod wait;
 
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 // Free-threaded builds are not supported: memory that is exported is protected by the GIL.
@@ -41,4 +43,19 @@ mod _sluice {
     use super::ring::{Consumer, Producer, Ring};
     #[pymodule_export]
     use super::socket::{Listener, SocketRing};
+
+    use super::*;
+
+    /// The classes are those of one interpreter.
+    #[pymodule_init]
+    fn check_interpreter(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let _attached = module.py();
+        // SAFETY: this thread is attached to the interpreter. The main one has the number 0.
+        match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
+            0 => Ok(()),
+            _ => Err(PyImportError::new_err(
+                "sluice does not support subinterpreters; import it in the main interpreter of a process",
+            )),
+        }
+    }
 }

@@ -80,9 +80,9 @@ def test_a_close_ends_a_task_that_waits(end: str, ring: Ring) -> None:
         await asyncio.sleep(0.05)
         getattr(consumer, end)()
         # Its descriptor is free for another endpoint at once.
-        with set_up()[1] as other:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(other.recv_async(), 0.05)
+        sender, receiver = set_up()
+        with sender, receiver, pytest.raises(TimeoutError):
+            await asyncio.wait_for(receiver.recv_async(), 0.05)
         with pytest.raises(ValueError, match="closed"):
             await asyncio.wait_for(waiting, 60)
 
