@@ -78,6 +78,7 @@ const (
 	busMonitor   = 0x04
 	busAddressed = 0x08
 
+	busFramed  = 1
 	busBatched = 2
 
 	busSubscribersMax = 64
@@ -119,6 +120,7 @@ const (
 	feedStart       = 0x4020C730
 	feedStop        = 0x0000C731
 	feedClaim       = 0x4010C734
+	busSetFormat    = 0xC010C740
 	busInfo         = 0xC078C742
 	busSubscribers  = 0xC020C744
 	busTurn         = 0xC010C745

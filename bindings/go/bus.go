@@ -87,6 +87,9 @@ var hintsOfBus = map[syscall.Errno]string{
 	syscall.EMSGSIZE:  "send parts, or create the bus with a larger capacity",
 	syscall.EBADF:     "the endpoint lacks the access",
 	ErrNotice:         "a server has ended, or messages were lost",
+	// Of a request.
+	syscall.ECONNRESET: "the server has ended without a reply; it may have executed the request",
+	syscall.ENOBUFS:    "the client has lost messages, and the reply may be among them",
 }
 
 // OpenBus opens a bus. A subscriber receives what is sent from then on.
@@ -106,14 +109,28 @@ func OpenBus(name string, access Access, options BusOptions) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{poller: endpoint}
-	info, err := b.Info()
-	if err != nil {
+	if err := b.prepare(); err != nil {
 		b.Close()
 		return nil, err
 	}
+	return b, nil
+}
+
+// prepare sets what depends on the bus, which another process may have created. A receiver of a unicast bus receives one message at a time:
+// a batch would take messages from the queue that others could receive.
+func (b *Bus) prepare() error {
+	info, err := b.Info()
+	if err != nil {
+		return err
+	}
 	b.max = int(info.MaxMessage) + frameSize
 	b.buffer = make([]byte, min(b.max, bufferSize))
-	return b, nil
+	if info.Mode != Unicast {
+		return nil
+	}
+	setting := settingABI{size: sizeOf[settingABI](), value: busFramed}
+	_, err = b.ioctl("set the format of ", busSetFormat, unsafe.Pointer(&setting))
+	return err
 }
 
 const (

@@ -358,7 +358,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	_, err = client.Request(ctx, []byte("last"))
-	mustBe(t, err, syscall.ENOTCONN)
+	mustBe(t, err, syscall.ECONNRESET)
 	wait()
 }
 

@@ -11,8 +11,9 @@ import (
 // Requests and replies over a multicast bus: docs/abi/bus.md.
 
 // Request sends a request to the server whose turn it is, and waits for its reply. It requires a client: the access [Read]|[Write], Client,
-// and the policy [Drop]. It fails with ENOTCONN if there is no server, or if the server ends before it has replied. A context that has ended
-// sends nothing; when it ends later, the request may have been executed. Other messages, such as late replies, are discarded.
+// and the policy [Drop]. It fails with ENOTCONN if there is no server. The request may have been executed if it fails with ECONNRESET,
+// because the server has ended without a reply, with ENOBUFS, because the reply was lost, or when the context ends after it was sent. A
+// context that has ended sends nothing. Other messages, such as late replies, are discarded.
 func (b *Bus) Request(ctx context.Context, request []byte) (Message, error) {
 	before, err := b.Info()
 	if err != nil {
@@ -22,15 +23,16 @@ func (b *Bus) Request(ctx context.Context, request []byte) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
-	for waiting := ctx; ctx.Err() == nil; {
+	waiting, reason := ctx, syscall.Errno(0)
+	for ctx.Err() == nil {
 		message, err := b.Recv(waiting)
 		switch {
 		case err == errWouldWait:
-			return Message{}, &Error{"get a reply over " + b.name, syscall.ENOTCONN, "the server has ended, or a reply was lost"}
+			return Message{}, b.fail("get a reply over ", reason)
 		case isErrno(err, ErrNotice):
-			if lost, err := b.hasLost(server, before.OwnLost); err != nil {
+			if reason, err = b.reasonOfNotice(server, before.OwnLost); err != nil {
 				return Message{}, err
-			} else if lost {
+			} else if reason != 0 {
 				waiting = noWait // a reply may have come before
 			}
 		case err != nil:
@@ -57,14 +59,20 @@ func (b *Bus) sendRequest(ctx context.Context, request []byte) (uint64, error) {
 	return 0, context.Cause(ctx)
 }
 
-// hasLost returns whether a reply of a server cannot be expected any more, after a notice.
-func (b *Bus) hasLost(server, ownLost uint64) (bool, error) {
+// reasonOfNotice returns why a reply of a server cannot be expected any more, or 0.
+func (b *Bus) reasonOfNotice(server, ownLost uint64) (syscall.Errno, error) {
 	found, err := b.subscribersAfter(server-1, 1)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	info, err := b.Info()
-	return len(found) == 0 || found[0].ID != server || info.OwnLost > ownLost, err
+	switch {
+	case len(found) == 0 || found[0].ID != server:
+		return syscall.ECONNRESET, err
+	case info.OwnLost > ownLost:
+		return syscall.ENOBUFS, err
+	}
+	return 0, err
 }
 
 // Reply answers a request. It requires a server: the access [Read]|[Write], and the policy [Block] or [Evict]. While there is no room, it
