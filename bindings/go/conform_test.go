@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -23,7 +22,7 @@ import (
 //	go test -c
 //	sluice-conform run --peer 'env SLUICE_TEST_ROLE=conform ./sluice.test'
 //
-// It does not support buffers that are too small, and children: a process of Go cannot fork.
+// It does not support buffers that are too small, batches of a map, and children: a process of Go cannot fork.
 func conform() error {
 	var peer conformPeer
 	lines := bufio.NewScanner(os.Stdin)
@@ -35,9 +34,13 @@ func conform() error {
 
 type conformPeer struct {
 	listener net.Listener
-	producer *Producer
-	consumer *Consumer
-	number   int
+	endpoint conformEndpoint
+}
+
+// A conformEndpoint is what the peer has open. Numbers are the words as numbers, or 0.
+type conformEndpoint interface {
+	execute(words []string, numbers []int) string
+	Close() error
 }
 
 func (p *conformPeer) answer(words []string) string {
@@ -49,42 +52,114 @@ func (p *conformPeer) answer(words []string) string {
 	case words[0] == "listen":
 		listener, err := net.Listen("unixpacket", words[1])
 		p.listener = listener
-		return p.result(err)
+		return conformDone(err)
 	case words[0] == "accept":
 		conn, err := p.listener.Accept()
-		if err != nil {
-			return p.result(err)
-		}
-		return p.setUp(conn, words[1], numbers[2])
+		return p.keep(conformRingOver(conn, err, words[1], numbers[2]))
 	case words[0] == "connect":
 		conn, err := net.Dial("unixpacket", words[1])
-		if err != nil {
-			return p.result(err)
-		}
-		return p.setUp(conn, words[2], numbers[3])
-	case words[0] == "die":
-		unix.Kill(os.Getpid(), unix.SIGKILL)
-	case p.producer != nil:
-		return p.produce(words, numbers)
-	case p.consumer != nil:
-		return p.consume(words, numbers)
+		return p.keep(conformRingOver(conn, err, words[2], numbers[3]))
+	case words[0] == "open":
+		return p.keep(conformOpen(words[1], words[2], words[3:]))
+	case words[0] == "unlink":
+		return conformDone(Remove(conformKinds[words[1]], words[2], Scope{}))
+	case words[0] == "destroy":
+		return conformDone(Destroy(conformKinds[words[1]], words[2], Scope{}))
+	case p.endpoint == nil:
+	case words[0] == "close":
+		return conformDone(p.endpoint.Close())
+	default:
+		return p.endpoint.execute(words, numbers)
 	}
 	return "unsupported"
 }
 
-func (p *conformPeer) setUp(conn net.Conn, side string, capacity int) (result string) {
-	var err error
-	options := SocketOptions{Capacity: capacity}
-	if side == "producer" {
-		p.producer, err = NewProducer(context.Background(), conn.(*net.UnixConn), options)
-	} else {
-		p.consumer, err = NewConsumer(context.Background(), conn.(*net.UnixConn), options)
+var conformKinds = map[string]Kind{"ring": KindRing, "bus": KindBus, "map": KindMap}
+
+func conformOpen(name, side string, settings conformSettings) (conformEndpoint, error) {
+	switch side {
+	case "producer", "consumer":
+		return openConformRing(name, side, settings)
+	case "map", "reader", "writer":
+		return openConformMap(name, side, settings)
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return "refused " + unix.ErrnoName(errno)
+	return openConformBus(name, side, settings)
+}
+
+func (p *conformPeer) keep(endpoint conformEndpoint, err error) string {
+	if err == nil {
+		p.endpoint = endpoint
 	}
-	return p.result(err)
+	return conformDone(err)
+}
+
+// conformSettings are options such as create and capacity=4096.
+type conformSettings []string
+
+func (s conformSettings) has(flag string) bool {
+	for _, word := range s {
+		if word == flag {
+			return true
+		}
+	}
+	return false
+}
+
+func (s conformSettings) text(key string) string {
+	for _, word := range s {
+		if text, found := strings.CutPrefix(word, key+"="); found {
+			return text
+		}
+	}
+	return ""
+}
+
+func (s conformSettings) number(key string) uint64 {
+	number, _ := strconv.ParseUint(s.text(key), 10, 64)
+	return number
+}
+
+func (s conformSettings) version() *uint64 {
+	if s.text("if") == "" {
+		return nil
+	}
+	version := s.number("if")
+	return &version
+}
+
+func (s conformSettings) options() Options {
+	return Options{
+		Create: s.has("create"), Exclusive: s.has("exclusive"), Persistent: s.has("persistent"), Capacity: s.number("capacity"),
+	}
+}
+
+// conformBytes returns the bytes of a word.
+func conformBytes(word string) []byte {
+	digits, found := strings.CutPrefix(word, "#")
+	length, err := strconv.Atoi(digits)
+	if !found || err != nil {
+		return []byte(word)
+	}
+	bytes := make([]byte, length)
+	for done := 0; done < length; {
+		done += copy(bytes[done:], table)
+	}
+	return bytes
+}
+
+func conformWord(bytes []byte) string {
+	isText := len(bytes) > 0 && len(bytes) <= 64 && bytes[0] != '#'
+	for _, b := range bytes {
+		isText = isText && b > ' ' && b <= '~'
+	}
+	word := "#" + strconv.Itoa(len(bytes))
+	switch {
+	case isText:
+		return string(bytes)
+	case string(bytes) == string(conformBytes(word)):
+		return word
+	}
+	return "wrong"
 }
 
 // contextOf returns the context of a call with a time in milliseconds as its last argument, if it has so many arguments.
@@ -95,117 +170,25 @@ func contextOf(numbers []int, arguments int) (context.Context, context.CancelFun
 	return context.WithTimeout(context.Background(), time.Duration(numbers[arguments])*time.Millisecond)
 }
 
-func (p *conformPeer) produce(words []string, numbers []int) string {
-	switch words[0] {
-	case "send":
-		ctx, cancel := contextOf(numbers, 2)
-		defer cancel()
-		result := p.result(p.send(ctx, numbers[1]))
-		if result == "timeout" && numbers[2] == 0 {
-			return "full"
-		}
-		return result
-	case "place":
-		room, err := p.producer.Reserve(context.Background(), numbers[1])
-		if err != nil {
-			return p.result(err)
-		}
-		copy(room.Bytes, contentFrom(p.number, numbers[1]))
-		p.number++
-		return p.result(room.Publish(numbers[2]))
-	case "cancel":
-		_, err := p.producer.Reserve(context.Background(), numbers[1])
-		return p.result(err)
-	case "batch":
-		var records [][]byte
-		for range numbers[2] {
-			records = append(records, contentFrom(p.number, numbers[1]))
-			p.number++
-		}
-		_, err := p.producer.SendBatch(context.Background(), records)
-		return p.result(err)
-	case "stream":
-		for sent := range numbers[1] {
-			if err := p.send(context.Background(), lengthOf(p.number, p.producer.MaxRecord())); err != nil {
-				return fmt.Sprint("sent ", sent, " ", p.result(err))
-			}
-		}
-		return fmt.Sprint("sent ", numbers[1])
-	case "pending":
-		return strconv.Itoa(p.producer.Pending())
-	case "close":
-		return p.result(p.producer.Close())
-	case "abort":
-		return p.result(p.producer.Abort())
+// conformWithin returns the result of a call with such a context that has failed; again is that of a call that must not wait.
+func conformWithin(err error, numbers []int, arguments int, again string) string {
+	if errors.Is(err, context.DeadlineExceeded) && numbers[arguments] == 0 {
+		return again
 	}
-	return "unsupported"
+	return conformDone(err)
 }
 
-// contentFrom returns so many bytes of the content of a record.
-func contentFrom(number, length int) []byte {
-	start := number * 17 % 8191
-	return table[start : start+length]
-}
-
-func (p *conformPeer) send(ctx context.Context, length int) error {
-	err := p.producer.Send(ctx, contentFrom(p.number, length))
-	if err == nil {
-		p.number++
-	}
-	return err
-}
-
-func (p *conformPeer) consume(words []string, numbers []int) string {
-	switch words[0] {
-	case "recv":
-		ctx, cancel := contextOf(numbers, 1)
-		defer cancel()
-		result := p.recv(ctx)
-		if result == "timeout" && numbers[1] == 0 {
-			return "empty"
-		}
-		return result
-	case "stream":
-		for received := range numbers[1] {
-			expected := fmt.Sprint("record ", lengthOf(p.number, p.consumer.MaxRecord()))
-			if result := p.recv(context.Background()); result != expected {
-				return fmt.Sprint("received ", received, " ", result)
-			}
-		}
-		return fmt.Sprint("received ", numbers[1])
-	case "pending":
-		return strconv.Itoa(p.consumer.Pending())
-	case "close":
-		return p.result(p.consumer.Close())
-	case "abort":
-		return p.result(p.consumer.Abort())
-	}
-	return "unsupported"
-}
-
-func (p *conformPeer) recv(ctx context.Context) string {
-	record, err := p.consumer.RecvAppend(ctx, nil)
-	if err != nil {
-		return p.result(err)
-	}
-	if string(record) != string(contentFrom(p.number, len(record))) {
-		return "wrong"
-	}
-	p.number++
-	return fmt.Sprint("record ", len(record))
-}
-
-func (p *conformPeer) result(err error) string {
-	for _, result := range []struct {
-		err  error
-		word string
-	}{
-		{nil, "ok"}, {context.DeadlineExceeded, "timeout"}, {syscall.EMSGSIZE, "too-long"}, {ErrPeerClosed, "closed"}, {io.EOF, "end"},
-		{ErrPeerDied, "died"}, {ErrProtocol, "violation"},
-	} {
-		if errors.Is(err, result.err) {
-			return result.word
-		}
+func conformDone(err error) string {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, syscall.EMSGSIZE):
+		return "too-long"
+	case errors.As(err, &errno):
+		return "refused " + unix.ErrnoName(errno)
 	}
 	return err.Error()
 }

@@ -8,9 +8,6 @@ import (
 	"errors"
 	"io"
 	"math/rand"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -427,34 +424,6 @@ func TestKilledConsumer(t *testing.T) {
 	fill(t, p)
 	defer later(func() { kill(t, command) })()
 	mustBe(t, p.Send(testContext(t), make([]byte, p.MaxRecord())), ErrPeerDied)
-}
-
-// The implementation in Python, which was written from docs/abi/ too.
-func TestPythonImplementation(t *testing.T) {
-	script, err := filepath.Abs("../../tests/interop/python/exchange.py")
-	must(t, err)
-	if _, err := os.Stat(script); err != nil {
-		t.Skip("this binary runs without the sources")
-	}
-	for _, how := range []string{"futex", "socket"} {
-		t.Run("sends/"+how, func(t *testing.T) {
-			command := exec.Command("python3", script, "send", "--records", "3000", "--how", how)
-			c, err := NewConsumer(testContext(t), startPeer(t, command, false), small)
-			must(t, err)
-			defer c.Close()
-			must(t, receiveAll(testContext(t), c, 0, 3000))
-			_, err = c.Recv(testContext(t))
-			mustBe(t, err, io.EOF)
-		})
-		t.Run("receives/"+how, func(t *testing.T) {
-			command := exec.Command("python3", script, "receive", "--records", "3000", "--how", how)
-			p, err := NewProducer(testContext(t), startPeer(t, command, false), small)
-			must(t, err)
-			must(t, sendAll(testContext(t), p, 0, 3000))
-			must(t, p.Close())
-			must(t, command.Wait())
-		})
-	}
 }
 
 func TestErrorsOfContexts(t *testing.T) {

@@ -108,10 +108,9 @@ var table = func() []byte {
 // lengthOf takes every value up to the maximum before it repeats one, because the factor is prime.
 func lengthOf(number, longest int) int { return number * 7919 % (longest + 1) }
 
-// contentOf returns the content of a record, as tests/interop/python/exchange.py computes it.
+// contentOf returns the content of a record of a stream, which docs/abi/conformance.md defines.
 func contentOf(number, longest int) []byte {
-	start := number * 17 % 8191
-	return table[start : start+lengthOf(number, longest)]
+	return contentFrom(number, lengthOf(number, longest))
 }
 
 func sendAll(ctx context.Context, p *Producer, from, to int) error {
@@ -182,20 +181,11 @@ func play(role string) error {
 func otherProcess(t *testing.T, role string) (*net.UnixConn, *exec.Cmd) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(), roleOfProcess+"="+role)
-	return startPeer(t, command, true), command
-}
-
-// startPeer starts a process with a socket as descriptor 3, or as its standard input.
-func startPeer(t *testing.T, command *exec.Cmd, asFile bool) *net.UnixConn {
 	own, peers := socketPair(t)
 	file, err := peers.File()
 	must(t, err)
 	peers.Close()
-	if asFile {
-		command.ExtraFiles = []*os.File{file}
-	} else {
-		command.Stdin = file
-	}
+	command.ExtraFiles = []*os.File{file}
 	command.Stderr = os.Stderr
 	must(t, command.Start())
 	file.Close()
@@ -203,7 +193,7 @@ func startPeer(t *testing.T, command *exec.Cmd, asFile bool) *net.UnixConn {
 		command.Process.Kill()
 		command.Wait()
 	})
-	return own
+	return own, command
 }
 
 func kill(t *testing.T, command *exec.Cmd) {

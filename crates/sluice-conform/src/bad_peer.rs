@@ -12,6 +12,9 @@ use sluice_hostile::{
     CLOSED, Hello, MaliciousConsumer, MaliciousProducer, Memory, POS, Peer, WAIT_FLAGS, WAKE_SEQ,
 };
 
+/// Of the rings of the behaviours.
+const CAPACITY: usize = 4096;
+
 pub enum BadPeer {
     Producer(MaliciousProducer),
     Consumer(MaliciousConsumer),
@@ -19,16 +22,10 @@ pub enum BadPeer {
 
 impl BadPeer {
     /// With fields of its hello such as version=2. Waits for the reply of the other side.
-    pub fn set_up(
-        side: &str,
-        socket: OwnedFd,
-        capacity: u64,
-        fields: &[&str],
-    ) -> Result<Self, String> {
+    pub fn set_up(side: &str, socket: OwnedFd, fields: &[&str]) -> Result<Self, String> {
         let peer = Peer::from(socket);
-        let capacity = capacity as usize;
         let bad = match side {
-            "bad-producer" => Self::Producer(MaliciousProducer::over(peer, capacity, |hello| {
+            "bad-producer" => Self::Producer(MaliciousProducer::over(peer, CAPACITY, |hello| {
                 tamper(hello, fields)
             })),
             _ => Self::Consumer(MaliciousConsumer::over(peer, |hello| tamper(hello, fields))),

@@ -16,6 +16,11 @@ pub fn record(number: usize, length: usize) -> &'static [u8] {
     &TABLE[start..start + length]
 }
 
+/// The table, again and again, up to this length.
+pub fn repeated(length: usize) -> Vec<u8> {
+    TABLE.iter().copied().cycle().take(length).collect()
+}
+
 /// The length of a record of a stream. It takes every value from 0 to the maximum before it repeats one, because the factor is prime.
 pub fn length(number: usize, longest: usize) -> usize {
     number * 7919 % (longest + 1)

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 /// The result of a command that a peer does not know.
 pub const UNSUPPORTED: &str = "unsupported";
-/// What a peer prints that is killed: the end of its output.
+/// The result of a peer that was killed: the end of its output.
 const KILLED: &str = "killed";
 
 pub struct Process {
@@ -72,6 +72,10 @@ impl Process {
         kill(process, Signal::SIGSTOP)?;
         kill(process, Signal::SIGCONT)?;
         Ok(())
+    }
+
+    pub fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill()?)
     }
 }
 

@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All behaviours of all pairs of peers, and what differs.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use sluice::{Channel, Kind};
 
 use crate::process::{Process, UNSUPPORTED};
-use crate::script::{Behaviour, RING, Side, Step, matches, parse};
+use crate::script::{Behaviour, Carrier, Peer, Side, Step, Variables, behaviours};
+
+/// What to run.
+pub struct Run<'a> {
+    /// Beside the library.
+    pub peers: &'a [String],
+    pub carrier: Carrier,
+    /// Each first program only with the next one that has the commands.
+    pub quick: bool,
+    /// Parts of the names of behaviours; none: all.
+    pub only: &'a [String],
+    /// How long a result may take.
+    pub limit: Duration,
+}
 
 enum Outcome {
     Passed,
@@ -19,161 +34,246 @@ enum Outcome {
     Failed(String),
 }
 
-/// Both peers of a ring.
-struct Pair {
-    producer: Process,
-    consumer: Process,
+/// The programs of a behaviour.
+#[derive(Clone, Copy)]
+struct Programs<'a> {
+    first: &'a str,
+    second: &'a str,
+    own: &'a str,
 }
 
-impl Pair {
-    fn peer(&mut self, sends: bool) -> &mut Process {
-        match sends {
-            true => &mut self.producer,
-            false => &mut self.consumer,
+impl<'a> Programs<'a> {
+    fn of(self, side: Side) -> &'a str {
+        match side.peer {
+            Peer::First => self.first,
+            Peer::Second => self.second,
+            Peer::Bad => self.own,
         }
     }
 }
 
-/// Where the sockets of pairs are, a directory that is removed at the end, and how long a result may take.
-struct Place {
-    directory: PathBuf,
-    limit: Duration,
-}
+/// Where the sockets are, a directory that is removed at the end.
+struct Directory(PathBuf);
 
-impl Place {
-    fn new(limit: Duration) -> Result<Self> {
+impl Directory {
+    fn new() -> Result<Self> {
         let directory = env::temp_dir().join(format!("sluice-conform-{}", process::id()));
         fs::create_dir_all(&directory).context("no directory for sockets")?;
-        Ok(Self { directory, limit })
+        Ok(Self(directory))
     }
 }
 
-impl Drop for Place {
+impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-pub fn run(peers: &[String], only: &str, limit: Duration) -> Result<ExitCode> {
+/// The processes of a behaviour, each from the first step of its side on.
+struct Processes<'a> {
+    programs: Programs<'a>,
+    limit: Duration,
+    all: Vec<(Side, Process)>,
+}
+
+impl Processes<'_> {
+    fn of(&mut self, side: Side) -> Result<&mut Process> {
+        let found = self.all.iter().position(|(other, _)| *other == side);
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let process = Process::start(self.programs.of(side), self.limit)?;
+                self.all.push((side, process));
+                self.all.len() - 1
+            }
+        };
+        Ok(&mut self.all[place].1)
+    }
+}
+
+/// The endpoints that a program does not support, as the program and its side: to start it again would only take time.
+type Unsupported = BTreeSet<(String, String)>;
+
+pub fn run(run: &Run<'_>) -> Result<ExitCode> {
     let own = env::current_exe().context("the path of this program is unknown")?;
     let own = format!("{} peer", own.display());
     let all: Vec<&str> = [own.as_str()]
         .into_iter()
-        .chain(peers.iter().map(String::as_str))
+        .chain(run.peers.iter().map(String::as_str))
         .collect();
-    let behaviours = parse(RING)?;
-    let place = Place::new(limit)?;
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for behaviour in behaviours
-        .iter()
-        .filter(|behaviour| behaviour.name.contains(only))
-    {
-        for (producer, consumer) in pairs(behaviour, &all) {
-            match check(behaviour, producer, consumer, &place) {
-                Outcome::Passed => passed += 1,
-                Outcome::Skipped => skipped += 1,
-                Outcome::Failed(why) => {
-                    failed += 1;
-                    println!("FAILED: {}: {why}", behaviour.name);
-                    println!("    producer: {producer}\n    consumer: {consumer}");
-                }
+    let mut report = Report {
+        directory: Directory::new()?,
+        limit: run.limit,
+        unsupported: Unsupported::new(),
+        passed: 0,
+        failed: 0,
+        skipped: 0,
+    };
+    for behaviour in behaviours(run.carrier)? {
+        let is_named = |text: &String| behaviour.name.contains(text);
+        if !run.only.is_empty() && !run.only.iter().any(is_named) {
+            continue;
+        }
+        for pairs in pairs(&behaviour, &all) {
+            let mut was_skipped = pairs
+                .into_iter()
+                .map(|programs| report.add(&behaviour, programs));
+            if run.quick {
+                was_skipped.find(|skipped| !skipped);
+            } else {
+                was_skipped.for_each(drop);
             }
         }
     }
+    let Report {
+        passed,
+        failed,
+        skipped,
+        ..
+    } = report;
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
-/// Each producer with each consumer; a bad side is this program's.
-fn pairs<'a>(behaviour: &Behaviour, all: &[&'a str]) -> Vec<(&'a str, &'a str)> {
-    let own = &all[..1];
-    let of = |sends| match behaviour.side(sends).is_bad() {
-        true => own,
-        false => all,
+/// For each first program each second one, if the behaviour has both, beginning with the one after the first.
+fn pairs<'a>(behaviour: &Behaviour, all: &[&'a str]) -> Vec<Vec<Programs<'a>>> {
+    let own = all[0];
+    let of = |peer| match behaviour.has(peer) {
+        true => all,
+        false => &all[..1],
     };
-    let (producers, consumers) = (of(true), of(false));
-    let with = |producer: &&'a str| {
-        consumers
-            .iter()
-            .map(|consumer| (*producer, *consumer))
-            .collect::<Vec<_>>()
+    let seconds = of(Peer::Second);
+    let of_first = |(place, &first): (usize, &&'a str)| {
+        let rotated = seconds.iter().cycle().skip(place + 1);
+        let pair = |&second: &&'a str| Programs { first, second, own };
+        rotated.take(seconds.len()).map(pair).collect()
     };
-    producers.iter().flat_map(with).collect()
+    of(Peer::First).iter().enumerate().map(of_first).collect()
 }
 
-fn check(behaviour: &Behaviour, producer: &str, consumer: &str, place: &Place) -> Outcome {
-    let started = || -> Result<Pair> {
-        let (producer, consumer) = (
-            Process::start(producer, place.limit)?,
-            Process::start(consumer, place.limit)?,
-        );
-        Ok(Pair { producer, consumer })
-    };
-    let checked = started().and_then(|mut pair| {
-        connect(behaviour, &mut pair, &place.directory)?;
-        for step in behaviour.after_set_up() {
-            if !perform(step, &mut pair)? {
-                return Ok(Outcome::Skipped);
+/// What was checked so far.
+struct Report {
+    directory: Directory,
+    limit: Duration,
+    unsupported: Unsupported,
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Report {
+    /// Checks a behaviour, and returns whether it was skipped.
+    fn add(&mut self, behaviour: &Behaviour, programs: Programs<'_>) -> bool {
+        let path = self.directory.0.join("socket");
+        // Of a peer that was killed.
+        let _ = fs::remove_file(&path);
+        let number = self.passed + self.failed + self.skipped;
+        let mut variables = Variables::default();
+        variables.set("path", &path.display().to_string());
+        let name = format!("conform-{}-{number}", process::id());
+        variables.set("name", &name);
+        let unsupported = &mut self.unsupported;
+        let outcome = check(behaviour, programs, self.limit, variables, unsupported);
+        if !matches!(outcome, Outcome::Passed) {
+            unlink(&name);
+        }
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Skipped => {
+                self.skipped += 1;
+                return true;
+            }
+            Outcome::Failed(why) => {
+                self.failed += 1;
+                println!("FAILED: {}: {why}", behaviour.name);
+                for side in sides(behaviour) {
+                    println!("    {}: {}", side.name, programs.of(side));
+                }
             }
         }
-        Ok(Outcome::Passed)
-    });
-    checked.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+        false
+    }
 }
 
-/// Sets up the ring, which has 4096 bytes. Which side listens differs from one behaviour to the next.
-fn connect(behaviour: &Behaviour, pair: &mut Pair, directory: &Path) -> Result<()> {
-    let path = directory.join("socket");
-    // Of a peer that was killed.
-    let _ = fs::remove_file(&path);
-    let path = path.display();
-    let listener = behaviour.name.len() % 2 == 0;
-    pair.peer(listener).command(&format!("listen {path}"))?;
-    let listens = pair.peer(listener).result()?;
-    expect("listen", behaviour.side(listener), &listens, "ok")?;
-    for (verb, sends) in [
-        ("accept".to_owned(), listener),
-        (format!("connect {path}"), !listener),
-    ] {
-        let fields = behaviour.hello(sends).map_or("", |hello| hello.fields);
-        let side = behaviour.side(sends).name();
-        pair.peer(sends)
-            .command(&format!("{verb} {side} 4096{fields}"))?;
+/// A behaviour that has not reached its end may have left a persistent channel.
+fn unlink(name: &str) {
+    for kind in [Kind::Ring, Kind::Bus, Kind::Map] {
+        let _ = Channel::new(kind, name).and_then(|channel| channel.unlink());
     }
-    for sends in [listener, !listener] {
-        let expected = behaviour.hello(sends).map_or("ok", |hello| hello.result);
-        let result = pair.peer(sends).result()?;
-        expect("the set-up", behaviour.side(sends), &result, expected)?;
+}
+
+fn sides(behaviour: &Behaviour) -> Vec<Side> {
+    let mut sides = Vec::new();
+    for step in &behaviour.steps {
+        if !sides.contains(&step.side) {
+            sides.push(step.side);
+        }
     }
-    Ok(())
+    sides
+}
+
+fn check(
+    behaviour: &Behaviour,
+    programs: Programs<'_>,
+    limit: Duration,
+    mut variables: Variables,
+    unsupported: &mut Unsupported,
+) -> Outcome {
+    let opened = |step: &Step| {
+        let side = opened_side(step.command.as_deref()?)?;
+        Some((programs.of(step.side).to_owned(), side.to_owned()))
+    };
+    let mut opens = behaviour.steps.iter().filter_map(opened);
+    if opens.any(|endpoint| unsupported.contains(&endpoint)) {
+        return Outcome::Skipped;
+    }
+    let mut processes = Processes {
+        programs,
+        limit,
+        all: Vec::new(),
+    };
+    for step in &behaviour.steps {
+        match perform(step, &mut processes, &mut variables) {
+            Ok(true) => {}
+            Ok(false) => {
+                unsupported.extend(opened(step));
+                return Outcome::Skipped;
+            }
+            Err(error) => return Outcome::Failed(format!("{error:#}")),
+        }
+    }
+    Outcome::Passed
+}
+
+/// The side that a command opens.
+fn opened_side(command: &str) -> Option<&str> {
+    let mut words = command.split(' ');
+    words.next().filter(|verb| *verb == "open")?;
+    words.nth(1)
 }
 
 /// False: the peer does not know the command.
-fn perform(step: &Step, pair: &mut Pair) -> Result<bool> {
-    let peer = pair.peer(step.side.sends());
+fn perform(step: &Step, processes: &mut Processes<'_>, variables: &mut Variables) -> Result<bool> {
+    let process = processes.of(step.side)?;
     match step.command.as_deref() {
-        Some("signal") => peer.signal()?,
-        Some(command) => peer.command(command)?,
+        Some("signal") => process.signal()?,
+        Some("kill") => process.kill()?,
+        Some(command) => process.command(&variables.replace_in(command))?,
         None => {}
     }
     let Some(expected) = &step.result else {
         return Ok(true);
     };
-    let result = peer.result()?;
+    let result = process.result()?;
     if result == UNSUPPORTED {
         return Ok(false);
     }
-    let command = step.command.as_deref().unwrap_or("what was awaited");
-    expect(command, step.side, &result, expected)?;
-    Ok(true)
-}
-
-fn expect(what: &str, side: Side, result: &str, expected: &str) -> Result<()> {
-    if !matches(result, expected) {
+    if !variables.match_result(&result, expected) {
+        let command = step.command.as_deref().unwrap_or("what was awaited");
         bail!(
-            "{what} of the {}: '{result}' instead of '{expected}'",
-            side.name()
+            "{command} of the {}: '{result}' instead of '{expected}'",
+            step.side.name
         );
     }
-    Ok(())
+    Ok(true)
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library, and the implementation in Python that was written from docs/abi/ alone, with each other.
+//! The library, and the implementation in Python that was written from docs/abi/ alone, with each other, with each way to wait.
 
 use std::process::Command;
+
+const LIBRARY: &str = env!("CARGO_BIN_EXE_sluice-conform");
 
 const PYTHON: &str = concat!(
     "python3 -B -S ",
@@ -10,7 +12,7 @@ const PYTHON: &str = concat!(
 );
 
 fn run(arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_sluice-conform"))
+    let output = Command::new(LIBRARY)
         .arg("run")
         .args(arguments)
         .output()
@@ -28,6 +30,25 @@ fn both_implementations_behave_as_listed() {
     // All with the library alone, and most with Python.
     let passed = text.lines().last().and_then(|line| line.split(' ').next());
     assert!(passed.unwrap().parse::<u32>().unwrap() > 100, "{text}");
+}
+
+#[test]
+fn every_way_to_wait_carries_all_records() {
+    let peers = [
+        format!("{LIBRARY} peer --spin never"),
+        format!("{LIBRARY} peer --spin always"),
+        format!("{PYTHON} --socket futex --spins 100"),
+        format!("{PYTHON} --socket socket"),
+        format!("{PYTHON} --socket futex --unregistered"),
+        format!("{PYTHON} --socket socket --unregistered --spins 100"),
+    ];
+    let mut arguments = vec!["--only", "pass the end"];
+    for peer in &peers {
+        arguments.extend(["--peer", peer]);
+    }
+    let (success, text) = run(&arguments);
+    assert!(success, "{text}");
+    assert!(text.contains("49 passed"), "{text}");
 }
 
 #[test]

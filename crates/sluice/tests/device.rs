@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tests of ring.rs, hostile.rs and interop.rs, on device rings. They need the module: `tests/check vm` runs them in the VM,
+//! The tests of ring.rs and hostile.rs, on device rings. They need the module: `tests/check vm` runs them in the VM,
 //! and `cargo test` does not. Without the module each of them fails.
 //!
 //! Only over memfd are the topics `ring::handshake`, `hostile::files`, `hostile::handshakes`, `hostile::hang_ups`,
-//! `hostile::seals`, `hostile::sockets` and `interop::refusal`: their subjects are the handshake, sockets and memfds, which a
-//! device ring does not have.
+//! `hostile::seals` and `hostile::sockets`: their subjects are the handshake, sockets and memfds, which a device ring does not have.
 
 #[path = "."]
 mod on_device {
@@ -45,16 +44,5 @@ mod on_device {
 
         // Only on device rings.
         mod endpoints;
-    }
-
-    #[path = "interop"]
-    mod interop {
-        #[path = "device.rs"]
-        mod carrier;
-        mod python_peer;
-
-        // Of both carriers.
-        mod ending;
-        mod records;
     }
 }

@@ -6,21 +6,24 @@ import os
 import select
 import struct
 
-from machine import MAP_SHARED, PROT_READ, PROT_WRITE, map_memory, register_for_barriers
+from machine import MAP_SHARED, PROT_READ, PROT_WRITE, map_memory, register_for_barriers, unmap_memory
 from ring import (
     F_MEMBARRIER, PAGE, WAKE_FD, Connection, Consumer, Data, PeerDied, Producer, ProtocolViolation, Side,
 )
 
 CTL = "/dev/sluice/ctl"
-CTL_OPEN, RING_WAKE, RING_WAIT, RING_DETACH, RING_INFO = 0x4068C710, 0xC720, 0x4018C721, 0xC722, 0xC030C723
+CTL_OPEN, CTL_UNLINK, CTL_DESTROY = 0x4068C710, 0x4050C711, 0x4050C715
+RING_WAKE, RING_WAIT, RING_DETACH, RING_INFO = 0xC720, 0x4018C721, 0xC722, 0xC030C723
 
 KIND_RING = 2
-OPEN_READ, OPEN_WRITE, OPEN_CREATE, OPEN_PERSIST = 1, 2, 4, 16
+OPEN_READ, OPEN_WRITE, OPEN_CREATE, OPEN_EXCL, OPEN_PERSIST = 1, 2, 4, 8, 16
 SCOPE_SELF = -1
 MODE = 0o600
 
 # size, kind, flags, scope_fd, name, mode, reserved, capacity, params
 OPEN = struct.Struct("=IIIi64sIIQQ")
+# size, kind, flags, scope_fd, name
+UNLINK = struct.Struct("=IIIi64s")
 # size, flags, seq, reserved, timeout_ns
 WAIT = struct.Struct("=IIIIQ")
 NO_TIMEOUT = (1 << 64) - 1
@@ -36,12 +39,15 @@ class Destroyed(Exception):
     """The channel was destroyed."""
 
 
-def open_ring(name, role, capacity):
-    """Creates the channel if it does not exist. It is persistent, because the peer may come when this side has ended."""
-    flags = role | OPEN_CREATE | OPEN_PERSIST
+def open_ring(name, flags, capacity):
     argument = bytearray(OPEN.pack(OPEN.size, KIND_RING, flags, SCOPE_SELF, name.encode(), MODE, 0, capacity, 0))
     with open(CTL, "rb") as ctl:
         return fcntl.ioctl(ctl, CTL_OPEN, argument)
+
+
+def remove(name, command):
+    with open(CTL, "rb") as ctl:
+        fcntl.ioctl(ctl, command, UNLINK.pack(UNLINK.size, KIND_RING, 0, SCOPE_SELF, name.encode()))
 
 
 def capacity_of(endpoint):
@@ -52,9 +58,10 @@ def capacity_of(endpoint):
 
 
 class EndpointConnection(Connection):
-    def __init__(self, endpoint, own, other, how, registered, spins):
+    def __init__(self, endpoint, mappings, own, other, how, registered, spins):
         super().__init__(own, other, registered, spins)
         self.endpoint = endpoint
+        self.mappings = mappings
         self.polls = how == "poll"
         self.registered = registered
         if registered:
@@ -120,6 +127,8 @@ class EndpointConnection(Connection):
             fcntl.ioctl(self.endpoint, RING_DETACH)
         except BrokenPipeError:
             pass
+        for address, length in self.mappings:
+            unmap_memory(address, length)
         os.close(self.endpoint)
 
 
@@ -127,16 +136,19 @@ def set_up(endpoint, how, registered, spins, is_producer):
     capacity = capacity_of(endpoint)
     own_access, peers_access = PROT_READ | PROT_WRITE, PROT_READ
     producers, consumers = (own_access, peers_access) if is_producer else (peers_access, own_access)
-    producer_side = Side(map_memory(None, PAGE, producers, MAP_SHARED, endpoint, MMAP_PRODUCER))
-    consumer_side = Side(map_memory(None, PAGE, consumers, MAP_SHARED, endpoint, MMAP_CONSUMER))
-    data = Data(map_memory(None, 2 * capacity, producers, MAP_SHARED, endpoint, MMAP_DATA), capacity)
+    regions = ((MMAP_PRODUCER, PAGE, producers), (MMAP_CONSUMER, PAGE, consumers), (MMAP_DATA, 2 * capacity, producers))
+    mappings = [
+        (map_memory(None, length, access, MAP_SHARED, endpoint, offset), length) for offset, length, access in regions
+    ]
+    producer_side, consumer_side, data = (address for address, _ in mappings)
     own, other = (producer_side, consumer_side) if is_producer else (consumer_side, producer_side)
-    return EndpointConnection(endpoint, own, other, how, registered, spins), data
+    connection = EndpointConnection(endpoint, mappings, Side(own), Side(other), how, registered, spins)
+    return connection, Data(data, capacity)
 
 
-def producer(name, capacity, how="wait", registered=True, spins=0):
-    return Producer(*set_up(open_ring(name, OPEN_WRITE, capacity), how, registered, spins, True))
+def producer(name, capacity, flags, how="wait", registered=True, spins=0):
+    return Producer(*set_up(open_ring(name, OPEN_WRITE | flags, capacity), how, registered, spins, True))
 
 
-def consumer(name, capacity, how="wait", registered=True, spins=0):
-    return Consumer(*set_up(open_ring(name, OPEN_READ, capacity), how, registered, spins, False))
+def consumer(name, capacity, flags, how="wait", registered=True, spins=0):
+    return Consumer(*set_up(open_ring(name, OPEN_READ | flags, capacity), how, registered, spins, False))

@@ -9,7 +9,6 @@ import select
 import socket as sockets
 import struct
 from collections import namedtuple
-from dataclasses import dataclass, field
 
 from machine import register_for_barriers
 from ring import F_MEMBARRIER, PeerDied
@@ -46,30 +45,18 @@ def is_power_of_two(number):
     return number > 0 and number & (number - 1) == 0
 
 
-@dataclass
-class Tampering:
-    """Changes that a test makes to the hello of this side."""
-
-    fields: dict = field(default_factory=dict)
-    sealed: bool = True
-    refuse: int = 0
-    before_hello: bool = False
-
-
 class Handshake:
     """One side of the handshake."""
 
-    def __init__(self, role, registered, tampering, data=0, capacity=0):
+    def __init__(self, role, registered, data=0, capacity=0):
         self.role = role
         self.registered = registered
-        self.tampering = tampering
         self.data = data
         self.capacity = capacity
 
     def exchange(self, socket, fd):
         """Returns the peer's hello and memfd, or closes the socket and raises Refused."""
-        if self.tampering.sealed:
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         if self.registered:
             register_for_barriers()
         socket.settimeout(TIMEOUT)
@@ -80,8 +67,6 @@ class Handshake:
             raise
 
     def _exchange(self, socket, fd):
-        if self.tampering.before_hello:
-            self._decide(socket, self.tampering.refuse)
         send_message(lambda: sockets.send_fds(socket, [self._hello()], [fd]))
         message, files, flags, _ = receive_message(lambda: sockets.recv_fds(socket, 64, 4, sockets.MSG_CMSG_CLOEXEC))
         if is_reply(message) and REPLY.unpack(message)[1]:
@@ -89,7 +74,7 @@ class Handshake:
         if not message and not files and is_hung_up(socket):
             raise PeerDied("the other side hung up before its hello")
         truncated = flags & (sockets.MSG_TRUNC | sockets.MSG_CTRUNC)
-        self._decide(socket, self.tampering.refuse or self.validate(message, files, truncated))
+        self._decide(socket, self.validate(message, files, truncated))
         error = receive_reply(socket)
         if error:
             raise Refused(error, ours=False)
@@ -97,8 +82,7 @@ class Handshake:
 
     def _hello(self):
         flags = F_MEMBARRIER if self.registered else 0
-        hello = Hello(MAGIC, HELLO.size, VERSION, self.role, flags, self.data, self.capacity)
-        return HELLO.pack(*hello._replace(**self.tampering.fields))
+        return HELLO.pack(MAGIC, HELLO.size, VERSION, self.role, flags, self.data, self.capacity)
 
     def _decide(self, socket, error):
         send_message(lambda: socket.send(REPLY.pack(MAGIC, error)))

@@ -25,6 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
@@ -73,6 +74,11 @@ def map_memory(address, length, protection, flags, fd, offset):
     if mapped == ctypes.c_void_p(-1).value:
         raise _failed(f"mmap of {length} bytes")
     return mapped
+
+
+def unmap_memory(address, length):
+    if _libc.munmap(address, length) != 0:
+        raise _failed(f"munmap of {length} bytes")
 
 
 def populate(address, length):

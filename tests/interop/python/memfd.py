@@ -5,7 +5,7 @@ import os
 import select
 import socket as sockets
 
-from handshake import CONSUMER, PRODUCER, CTRL_SIZE, Handshake, Tampering
+from handshake import CONSUMER, PRODUCER, CTRL_SIZE, Handshake
 from machine import (
     MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE,
     futex_wait, futex_wake, map_memory, populate,
@@ -98,10 +98,10 @@ class SocketConnection(Connection):
         self.socket.close()
 
 
-def producer(socket, capacity, how="futex", registered=True, spins=0, tampering=Tampering()):
+def producer(socket, capacity, how="futex", registered=True, spins=0):
     fd = make_file("interop-producer", PAGE + capacity)
     own, data = map_ring(fd, PAGE, capacity, PROT_READ | PROT_WRITE)
-    hello, other = Handshake(PRODUCER, registered, tampering, PAGE, capacity).exchange(socket, fd)
+    hello, other = Handshake(PRODUCER, registered, PAGE, capacity).exchange(socket, fd)
     asymmetric = registered and bool(hello.flags & F_MEMBARRIER)
     connection = SocketConnection(socket, own, map_side(other, PROT_READ), how, asymmetric, spins)
     os.close(fd)
@@ -109,10 +109,10 @@ def producer(socket, capacity, how="futex", registered=True, spins=0, tampering=
     return Producer(connection, data)
 
 
-def consumer(socket, how="futex", registered=True, spins=0, tampering=Tampering()):
+def consumer(socket, how="futex", registered=True, spins=0):
     fd = make_file("interop-consumer", CTRL_SIZE)
     own = map_side(fd, PROT_READ | PROT_WRITE)
-    hello, peer_fd = Handshake(CONSUMER, registered, tampering).exchange(socket, fd)
+    hello, peer_fd = Handshake(CONSUMER, registered).exchange(socket, fd)
     other, data = map_ring(peer_fd, hello.data, hello.capacity, PROT_READ)
     if os.fstatvfs(peer_fd).f_bsize > PAGE:
         # Accessing a missing huge page later would raise SIGBUS.

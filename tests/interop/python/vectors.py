@@ -13,7 +13,7 @@ import struct
 import sys
 
 import memfd
-from handshake import CONSUMER, CTRL_SIZE, HELLO, PRODUCER, REPLY, SEALS, Handshake, Refused, Tampering
+from handshake import CONSUMER, CTRL_SIZE, HELLO, PRODUCER, REPLY, SEALS, Handshake, Refused
 from machine import PROT_READ, PROT_WRITE
 from ring import PAGE, Connection, Consumer, PeerDied, Producer, ProtocolViolation, Side
 
@@ -218,7 +218,7 @@ def set_up(role, messages):
     fd = memfd.make_file("vectors", data + capacity or CTRL_SIZE)
     result = 0
     try:
-        Handshake(role, False, Tampering(), data, capacity).exchange(own, fd)
+        Handshake(role, False, data, capacity).exchange(own, fd)
         own.close()
     except Refused as refused:
         result = refused.error

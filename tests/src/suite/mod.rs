@@ -26,6 +26,7 @@ mod cli_doctor;
 mod cli_output;
 mod cli_top;
 mod cli_unload;
+mod conformance;
 mod ctl_blocking_open;
 mod ctl_containers;
 mod ctl_destroy;
@@ -208,6 +209,7 @@ pub const TOPICS: &[Topic] = &[
     cli_top::TOPIC,
     cli_doctor::TOPIC,
     cli_unload::TOPIC,
+    conformance::TOPIC,
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_requests_library::TOPIC,

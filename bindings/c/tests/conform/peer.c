@@ -1,300 +1,195 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A peer for sluice-conform, which docs/abi/conformance.md describes: commands in, results out. */
+#define _GNU_SOURCE
 #include <errno.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "sluice.h"
+#include "peer.h"
 
 #define TABLE_SIZE (1 << 18)
+#define LONGEST_WORD 64
 
 static unsigned char table[TABLE_SIZE];
-static struct sluice_listener *listener;
-static struct sluice_producer *producer;
-static struct sluice_consumer *consumer;
-/* Of the next record. */
-static uint64_t number;
 
-static const unsigned char *content(size_t length)
+const char *word_of(const struct command *command, int place)
+{
+	return place < command->count ? command->words[place] : "";
+}
+
+uint64_t number_of(const struct command *command, int place)
+{
+	return strtoull(word_of(command, place), NULL, 10);
+}
+
+int time_of(const struct command *command, int place)
+{
+	return place < command->count ? (int)number_of(command, place) : -1;
+}
+
+int has_setting(const struct command *command, const char *name)
+{
+	for (int i = 2; i < command->count; i++)
+		if (!strcmp(command->words[i], name))
+			return 1;
+	return 0;
+}
+
+const char *setting(const struct command *command, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (int i = 2; i < command->count; i++)
+		if (!strncmp(command->words[i], name, length) && command->words[i][length] == '=')
+			return command->words[i] + length + 1;
+	return NULL;
+}
+
+uint64_t setting_number(const struct command *command, const char *name)
+{
+	const char *text = setting(command, name);
+
+	return text ? strtoull(text, NULL, 10) : 0;
+}
+
+struct sluice_channel channel_of(const struct command *command)
+{
+	return (struct sluice_channel){
+		.capacity = setting_number(command, "capacity"),
+		.flags = (has_setting(command, "create") ? SLUICE_CREATE : 0) |
+			 (has_setting(command, "exclusive") ? SLUICE_EXCLUSIVE : 0) |
+			 (has_setting(command, "persistent") ? SLUICE_PERSISTENT : 0),
+	};
+}
+
+unsigned char *bytes_of(const char *word, size_t *length)
+{
+	unsigned char *bytes;
+
+	if (word[0] != '#') {
+		*length = strlen(word);
+		return (unsigned char *)strdup(word);
+	}
+	*length = strtoull(word + 1, NULL, 10);
+	bytes = malloc(*length + 1);
+	for (size_t i = 0; i < *length; i++)
+		bytes[i] = table[i % TABLE_SIZE];
+	return bytes;
+}
+
+static int is_text(const unsigned char *bytes, size_t length)
+{
+	if (!length || length > LONGEST_WORD || bytes[0] == '#')
+		return 0;
+	for (size_t i = 0; i < length; i++)
+		if (bytes[i] <= ' ' || bytes[i] > '~')
+			return 0;
+	return 1;
+}
+
+void write_word(FILE *out, const void *start, size_t length)
+{
+	const unsigned char *bytes = start;
+	size_t place = 0;
+
+	if (is_text(bytes, length)) {
+		fwrite(bytes, length, 1, out);
+		return;
+	}
+	while (place < length && bytes[place] == table[place % TABLE_SIZE])
+		place++;
+	if (place == length)
+		fprintf(out, "#%zu", length);
+	else
+		fprintf(out, "wrong");
+}
+
+void print_word(const void *bytes, size_t length)
+{
+	write_word(stdout, bytes, length);
+}
+
+const unsigned char *content(uint64_t number, size_t length)
 {
 	uint64_t start = number * 17 % 8191;
 
 	return start + length <= TABLE_SIZE ? table + start : NULL;
 }
 
-static const char *errno_name(int error)
+void print_failure(int returned, const char *again)
 {
-	static const struct {
-		int error;
-		const char *name;
-	} names[] = {
-		{ EPROTO, "EPROTO" }, { EPROTONOSUPPORT, "EPROTONOSUPPORT" }, { EALREADY, "EALREADY" },
-		{ ERANGE, "ERANGE" }, { EACCES, "EACCES" }, { EPERM, "EPERM" },
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (names[i].error == error)
-			return names[i].name;
-	return sluice_error_message();
+	if (returned == -EAGAIN)
+		printf("%s", again);
+	else if (returned == -ETIMEDOUT)
+		printf("timeout");
+	else if (returned == -EMSGSIZE)
+		printf("too-long");
+	else
+		print_refusal(returned);
 }
 
-/* The result of a call that has returned this. */
-static void print(int returned)
+void print_refusal(int returned)
 {
-	switch (-returned) {
-	case EAGAIN:
-		puts(producer ? "full" : "empty");
-		break;
-	case ETIMEDOUT:
-		puts("timeout");
-		break;
-	case EMSGSIZE:
-		puts("too-long");
-		break;
-	case EPIPE:
-		puts("closed");
-		break;
-	case ECONNRESET:
-		puts("died");
-		break;
-	case ENODATA:
-		puts("end");
-		break;
-	case EPROTO:
-		puts("violation");
-		break;
-	case ENXIO:
-		puts("forked");
-		break;
-	default:
-		if (returned < 0)
-			printf("error %s\n", sluice_error_message());
-		else
-			puts("ok");
-	}
+	printf("refused %s", strerrorname_np(-returned));
 }
 
-static int set_up(int fd, const char *side, uint64_t capacity)
-{
-	struct sluice_socket_options options = SLUICE_SOCKET_OPTIONS_INIT;
-
-	options.capacity = capacity;
-	number = 0;
-	if (fd < 0)
-		return fd;
-	if (!strcmp(side, "producer"))
-		return sluice_socket_producer(fd, &options, &producer);
-	return sluice_socket_consumer(fd, &options, &consumer);
-}
-
-static void print_set_up(int returned)
+static void print_done(int returned)
 {
 	if (returned < 0)
-		printf("refused %s\n", errno_name(-returned));
+		print_refusal(returned);
 	else
-		puts("ok");
+		printf(returned ? "unsupported" : "ok");
 }
 
-static int send_one(size_t length, int timeout)
+static int open_endpoint(const struct command *command)
 {
-	const unsigned char *record = content(length);
-	void *zeros = record ? NULL : calloc(1, length);
-	int returned = sluice_producer_send(producer, record ? record : zeros, length, timeout);
+	const char *name = word_of(command, 1), *side = word_of(command, 2);
+	int returned = ring_open(name, side, command);
 
-	free(zeros);
-	number += returned == 0;
-	return returned;
+	if (returned == 1)
+		returned = bus_open(name, side, command);
+	return returned == 1 ? map_open(name, side, command) : returned;
 }
 
-static int place(size_t length, size_t bytes)
+static int remove_channel(const struct command *command)
 {
-	void *room;
-	int returned = sluice_producer_reserve(producer, length, &room, -1);
+	static const struct {
+		const char *name;
+		uint32_t kind;
+	} kinds[] = { { "ring", SLUICE_KIND_RING }, { "bus", SLUICE_KIND_BUS }, { "map", SLUICE_KIND_MAP } };
+	const char *name = word_of(command, 2);
 
-	if (returned)
-		return returned;
-	memcpy(room, content(bytes), bytes);
-	number++;
-	return sluice_producer_commit(producer, bytes);
-}
-
-static int cancel(size_t length)
-{
-	void *room;
-	int returned = sluice_producer_reserve(producer, length, &room, -1);
-
-	return returned ? returned : sluice_producer_cancel(producer);
-}
-
-static int batch(size_t length, uint64_t count)
-{
-	int returned = sluice_producer_begin(producer);
-
-	while (!returned && count--)
-		returned = send_one(length, -1);
-	return returned ? returned : sluice_producer_publish(producer);
-}
-
-/* Receives a record in place and compares it. */
-static ssize_t receive(int timeout, int *is_right)
-{
-	const void *record;
-	ssize_t length = sluice_consumer_recv(consumer, &record, timeout);
-
-	if (length < 0)
-		return length;
-	*is_right = !memcmp(record, content(length), length);
-	number++;
-	sluice_consumer_release(consumer);
-	return length;
-}
-
-static void print_record(ssize_t length, int is_right)
-{
-	if (length < 0)
-		print(length);
-	else if (is_right)
-		printf("record %zd\n", length);
-	else
-		puts("wrong");
-}
-
-static void receive_into(size_t size)
-{
-	unsigned char *buffer = malloc(size ? size : 1);
-	ssize_t length = sluice_consumer_recv_into(consumer, buffer, size, -1);
-	const void *record;
-
-	if (length == -EMSGSIZE) {
-		printf("too-small %zd\n", sluice_consumer_recv(consumer, &record, 0));
-		sluice_consumer_keep(consumer);
-	} else {
-		print_record(length, length >= 0 && !memcmp(buffer, content(length), length));
-		number += length >= 0;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(word_of(command, 1), kinds[i].name))
+			continue;
+		if (command->words[0][0] == 'u')
+			return sluice_channel_unlink(kinds[i].kind, name, NULL);
+		return sluice_channel_destroy(kinds[i].kind, name, NULL);
 	}
-	free(buffer);
-}
-
-static void stream(uint64_t count)
-{
-	size_t longest = producer ? sluice_producer_record_max(producer) : sluice_consumer_record_max(consumer);
-
-	for (uint64_t done = 0; done < count; done++) {
-		size_t length = number * 7919 % (longest + 1);
-		int is_right = 1;
-		ssize_t returned = producer ? send_one(length, -1) : receive(-1, &is_right);
-
-		if (returned < 0 || !is_right || (consumer && (size_t)returned != length)) {
-			printf("%s %" PRIu64 " ", producer ? "sent" : "received", done);
-			print_record(returned, is_right);
-			return;
-		}
-	}
-	printf("%s %" PRIu64 "\n", producer ? "sent" : "received", count);
-}
-
-static void call_in_child(void)
-{
-	const void *record;
-	pid_t child;
-
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		print(producer ? sluice_producer_send(producer, NULL, 0, 0) : (int)sluice_consumer_recv(consumer, &record, 0));
-		fflush(stdout);
-		_exit(0);
-	}
-	waitpid(child, NULL, 0);
-	puts("forked");
+	return 1;
 }
 
 static void leave(int aborts)
 {
-	if (aborts) {
-		sluice_producer_abort(producer);
-		sluice_consumer_abort(consumer);
-	} else {
-		sluice_producer_close(producer);
-		sluice_consumer_close(consumer);
-	}
-	producer = NULL;
-	consumer = NULL;
-	puts("ok");
+	ring_close(aborts);
+	bus_close();
+	map_close();
+	printf("ok");
 }
 
-static void print_pending(int64_t bytes)
+static void execute(const struct command *command)
 {
-	if (bytes < 0)
-		print(bytes);
-	else
-		printf("%" PRId64 "\n", bytes);
-}
+	const char *verb = command->words[0];
 
-/* False: it is no command of a producer. */
-static int produce(const char *command, char **words, int count)
-{
-	uint64_t first = count > 1 ? strtoull(words[1], NULL, 10) : 0;
-	uint64_t second = count > 2 ? strtoull(words[2], NULL, 10) : 0;
-
-	if (!strcmp(command, "send"))
-		print(send_one(first, count > 2 ? (int)second : -1));
-	else if (!strcmp(command, "place"))
-		print(place(first, second));
-	else if (!strcmp(command, "cancel"))
-		print(cancel(first));
-	else if (!strcmp(command, "batch"))
-		print(batch(first, second));
-	else if (!strcmp(command, "pending"))
-		print_pending(sluice_producer_pending(producer));
-	else
-		return 0;
-	return 1;
-}
-
-static int consume(const char *command, char **words, int count)
-{
-	int is_right = 0;
-	ssize_t length;
-
-	if (!strcmp(command, "recv")) {
-		length = receive(count > 1 ? atoi(words[1]) : -1, &is_right);
-		print_record(length, is_right);
-	} else if (!strcmp(command, "recv-into") && count > 1) {
-		receive_into(strtoull(words[1], NULL, 10));
-	} else if (!strcmp(command, "pending")) {
-		print_pending(sluice_consumer_pending(consumer));
-	} else {
-		return 0;
-	}
-	return 1;
-}
-
-static void execute(char **words, int count)
-{
-	const char *command = words[0];
-
-	if (!strcmp(command, "listen") && count == 2)
-		print_set_up(sluice_listener_bind(words[1], &listener));
-	else if (!strcmp(command, "accept") && count == 3)
-		print_set_up(set_up(sluice_listener_accept(listener, -1), words[1], strtoull(words[2], NULL, 10)));
-	else if (!strcmp(command, "connect") && count == 4)
-		print_set_up(set_up(sluice_socket_connect(words[1], -1), words[2], strtoull(words[3], NULL, 10)));
-	else if (!strcmp(command, "die"))
-		raise(SIGKILL);
-	else if (!strcmp(command, "close") || !strcmp(command, "abort"))
-		leave(command[0] == 'a');
-	else if (!strcmp(command, "fork"))
-		call_in_child();
-	else if (!strcmp(command, "stream") && count == 2)
-		stream(strtoull(words[1], NULL, 10));
-	else if (!(producer ? produce(command, words, count) : consume(command, words, count)))
-		puts("unsupported");
+	if (!strcmp(verb, "open"))
+		print_done(open_endpoint(command));
+	else if (!strcmp(verb, "unlink") || !strcmp(verb, "destroy"))
+		print_done(remove_channel(command));
+	else if (!strcmp(verb, "close") || !strcmp(verb, "abort"))
+		leave(verb[0] == 'a');
+	else if (!ring_execute(command) && !bus_execute(command) && !map_execute(command))
+		printf("unsupported");
 }
 
 int main(void)
@@ -304,13 +199,14 @@ int main(void)
 	for (uint64_t place = 0; place < TABLE_SIZE; place++)
 		table[place] = place * 2654435761 >> 16;
 	while (fgets(line, sizeof(line), stdin)) {
-		char *words[8], *rest = line, *word;
-		int count = 0;
+		struct command command = { .count = 0 };
+		char *rest = line, *word;
 
-		while (count < 8 && (word = strtok_r(count ? NULL : line, " \n", &rest)))
-			words[count++] = word;
-		if (count)
-			execute(words, count);
+		while (command.count < 64 && (word = strtok_r(command.count ? NULL : line, " \n", &rest)))
+			command.words[command.count++] = word;
+		if (command.count)
+			execute(&command);
+		putchar('\n');
 		fflush(stdout);
 	}
 	return 0;
