@@ -62,9 +62,9 @@ func (p *conformPeer) answer(words []string) string {
 	case words[0] == "open":
 		return p.keep(conformOpen(words[1], words[2], words[3:]))
 	case words[0] == "unlink":
-		return conformDone(Remove(conformKinds[words[1]], words[2], Scope{}))
+		return conformDone(Remove(context.Background(), conformKinds[words[1]], words[2], Scope{}))
 	case words[0] == "destroy":
-		return conformDone(Destroy(conformKinds[words[1]], words[2], Scope{}))
+		return conformDone(Destroy(context.Background(), conformKinds[words[1]], words[2], Scope{}))
 	case p.endpoint == nil:
 	case words[0] == "close":
 		return conformDone(p.endpoint.Close())
