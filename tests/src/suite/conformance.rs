@@ -9,7 +9,13 @@ use anyhow::{Context as _, Result, ensure};
 use crate::registry::{Context, topic};
 use crate::support::cli::tools;
 
-topic!("conformance", fifo: [], pipe_only: [processes_of_two_languages_agree]);
+topic!(
+    "conformance",
+    fifo: [],
+    pipe_only: [
+        processes_of_two_languages_agree,
+    ],
+);
 
 const PYTHON: &str = concat!(
     "python3 -B -S ",

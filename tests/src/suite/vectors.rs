@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::slice;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
@@ -69,7 +70,7 @@ fn errno(vector: &Vector) -> Result<Errno> {
 /// The process and the user, of each frame.
 fn credentials(name: &str) -> Vec<Range<usize>> {
     let mut at = 0;
-    let places = named(name)
+    named(name)
         .parts()
         .iter()
         .map(|frame| {
@@ -77,8 +78,7 @@ fn credentials(name: &str) -> Vec<Range<usize>> {
             at = (at + 64 + number(&frame["length"]) as usize).next_multiple_of(8);
             place
         })
-        .collect();
-    places
+        .collect()
 }
 
 fn a_bus_carries_frames_as_in_the_vectors(_: &Context) -> Result<()> {
@@ -149,7 +149,7 @@ fn a_feed_has_packets_as_in_the_vectors(_: &Context) -> Result<()> {
         let sequence = bytes.first_chunk_mut().context("a packet is cut off")?;
         *sequence = (u64::from_ne_bytes(*sequence) - first).to_ne_bytes();
         // The time and the counter of the processor.
-        expect_vector(name, bytes, &[16..32])?;
+        expect_vector(name, bytes, slice::from_ref(&(16..32)))?;
     }
     Ok(())
 }
