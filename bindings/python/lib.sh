@@ -6,9 +6,12 @@
 python_source=$TREE/bindings/python
 interpreter=${SLUICE_PYTHON:-python3}
 
-# has_python: whether the interpreter is new enough for the package.
+# has_python: whether the interpreter is new enough for the package, and says so if it is not.
 has_python() {
-	"$interpreter" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+	"$interpreter" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
+		say "NOT TESTED: the Python package, which needs Python 3.11 or newer"
+		return 1
+	}
 }
 
 # environment NAME: makes the environment with what requirements-NAME.txt lists, unless it is there, and prints its Python.
