@@ -125,11 +125,13 @@ impl<M: Memory> Consumer<M> {
         self.position += record_stride(len);
     }
 
+    #[inline]
     pub fn has_unreleased(&self) -> bool {
         self.position != self.released
     }
 
     /// Steps back to the oldest unreleased record, which is the next one again.
+    #[inline]
     pub fn rewind(&mut self) {
         self.position = self.released;
     }

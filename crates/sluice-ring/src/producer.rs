@@ -97,6 +97,12 @@ impl<M: Memory> Producer<M> {
         bytes
     }
 
+    /// The number of bytes that were reserved since the last record was written, if any call reserved some.
+    #[inline]
+    pub fn reserved(&self) -> Option<u64> {
+        self.reserved_end.checked_sub(self.written + HEADER)
+    }
+
     /// Makes a record of the filled bytes. It is not visible to the consumer yet.
     #[inline]
     pub fn write(&mut self, len: u32) {

@@ -111,6 +111,7 @@ pub use system_error::SystemError;
 #[cfg(feature = "serde")]
 pub use typed::{CodecError, Typed, TypedError};
 pub use usage::{Account, Usage, usage};
+pub use wait::Wait;
 
 /// The examples of the crate's own README.md.
 #[cfg(doctest)]

@@ -11,22 +11,36 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// The time for which a call may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
+/// The time for which a call may wait, as an argument of the calls whose names end with `_within`: for programs that get it as a value.
+/// `send_within(record, Wait::Never)` is `try_send(record)`, and has its errors. A type that converts into it is converted only if the call
+/// has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The call does not wait.
     Never,
+    /// The call waits at most for this time.
     For(Duration),
+    /// The call waits without a limit.
     Forever,
 }
 
 impl Wait {
     #[inline]
-    pub fn is_some(self) -> bool {
+    pub(crate) fn is_some(self) -> bool {
         !matches!(self, Self::Never)
     }
 
+    /// The longest time, if there is a limit.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        match self {
+            Self::Never => Some(Duration::ZERO),
+            Self::For(limit) => Some(limit),
+            Self::Forever => None,
+        }
+    }
+
     /// What is left of the time of a call that began at `began`.
-    pub fn left(self, began: Instant) -> Self {
+    pub(crate) fn left(self, began: Instant) -> Self {
         match self {
             Self::For(limit) => Self::For(limit.saturating_sub(began.elapsed())),
             other => other,
@@ -34,7 +48,7 @@ impl Wait {
     }
 
     /// Whether it permits no wait.
-    pub fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Never | Self::For(Duration::ZERO))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ pub struct MappedSubscriber {
     is_nonblocking: bool,
     /// The part of the capacity in dropped messages that the module has not been told of, in bytes.
     held: u64,
+    /// Whether the last returned entry is that of a message that is held.
+    is_holding: bool,
 }
 
 common_calls!(MappedSubscriber);
@@ -81,6 +84,7 @@ impl MappedSubscriber {
             filled: 0,
             dropped: 0,
             held: 0,
+            is_holding: false,
         })
     }
 
@@ -99,17 +103,30 @@ impl MappedSubscriber {
         self.recv_within(Wait::For(timeout))
     }
 
+    /// As [`recv`](Self::recv), but waits for the given time.
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<MappedMessage<'_>, RecvError> {
+        self.fill(wait.into())?;
+        self.filled_message()
+    }
+
+    /// Whether a message is held: see [`MappedMessage::hold`].
+    pub fn is_holding(&self) -> bool {
+        self.is_holding
+    }
+
+    /// Drops the message that is held.
+    pub fn release_held(&mut self) {
+        if mem::take(&mut self.is_holding) {
+            self.drop_message(self.entries[self.next - 1]);
+        }
+    }
+
     /// Releases all dropped messages.
     pub fn release(&mut self) -> Result<(), RecvError> {
         if self.held > 0 {
             self.call(0)?;
         }
         Ok(())
-    }
-
-    fn recv_within(&mut self, wait: Wait) -> Result<MappedMessage<'_>, RecvError> {
-        self.fill(wait)?;
-        self.filled_message()
     }
 
     /// Receives entries, unless there are some that were not returned yet.
@@ -191,7 +208,7 @@ impl MappedSubscriber {
         Ok(())
     }
 
-    fn drop_message(&mut self, entry: &Entry) {
+    fn drop_message(&mut self, entry: Entry) {
         // A forked child must not release a message of its parent.
         if !self.process.is_current() {
             return;
@@ -253,10 +270,17 @@ impl MappedMessage<'_> {
     pub fn sequence(&self) -> u64 {
         self.entry.sequence
     }
+
+    /// Ends the borrow without a release, for a binding to a language without borrows: the message stays in place until
+    /// [`MappedSubscriber::release_held`]. Call that before the next message is received.
+    pub fn hold(self) {
+        self.subscriber.is_holding = true;
+        mem::forget(self);
+    }
 }
 
 impl Drop for MappedMessage<'_> {
     fn drop(&mut self) {
-        self.subscriber.drop_message(&self.entry);
+        self.subscriber.drop_message(self.entry);
     }
 }

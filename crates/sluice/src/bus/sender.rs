@@ -52,6 +52,11 @@ impl Sender {
         self.send_tagged(0, 0, message, Wait::For(timeout))
     }
 
+    /// As [`send`](Self::send), but waits for the given time.
+    pub fn send_within(&self, message: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
+        self.send_tagged(0, 0, message, wait.into())
+    }
+
     /// Sends a message to one subscriber, whose id is in its messages ([`Header::sender`](super::Header::sender)) and in the list of
     /// [subscribers](Self::subscribers). Fails with [`SendError::UnknownSubscriber`] if it has ended. Not in the mode unicast.
     pub fn send_to(&self, id: u64, message: &[u8]) -> Result<(), SendError> {
@@ -73,16 +78,17 @@ impl Sender {
         self.send_to_within(id, message, Wait::For(timeout))
     }
 
-    pub(super) fn send_to_within(
+    /// As [`send_to`](Self::send_to), but waits for the given time.
+    pub fn send_to_within(
         &self,
         id: u64,
         message: &[u8],
-        wait: Wait,
+        wait: impl Into<Wait>,
     ) -> Result<(), SendError> {
         match id {
             // In a frame it means none in particular.
             0 => Err(SendError::UnknownSubscriber { id }),
-            _ => self.send_tagged(id, 0, message, wait),
+            _ => self.send_tagged(id, 0, message, wait.into()),
         }
     }
 

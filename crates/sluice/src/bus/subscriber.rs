@@ -105,17 +105,25 @@ impl Subscriber {
         self.recv_batch_within(Wait::For(timeout))
     }
 
-    fn recv_within(&mut self, wait: Wait) -> Result<Message<'_>, RecvError> {
-        self.fill_next(wait)?;
+    /// As [`recv`](Self::recv), but waits for the given time.
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<Message<'_>, RecvError> {
+        self.fill_next(wait.into())?;
         self.filled_message()
     }
 
-    fn recv_batch_within(&mut self, wait: Wait) -> Result<Batch<'_>, RecvError> {
-        self.fill(bus::BATCHED, wait)?;
+    /// As [`recv_batch`](Self::recv_batch), but waits for the given time.
+    pub fn recv_batch_within(&mut self, wait: impl Into<Wait>) -> Result<Batch<'_>, RecvError> {
+        self.fill(bus::BATCHED, wait.into())?;
         self.filled_batch()
     }
 
-    fn recv_into_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Header, RecvError> {
+    /// As [`recv_into`](Self::recv_into), but waits for the given time.
+    pub fn recv_into_within(
+        &mut self,
+        into: &mut [u8],
+        wait: impl Into<Wait>,
+    ) -> Result<Header, RecvError> {
+        let wait = wait.into();
         self.set_format(bus::FRAMED)?;
         let mut frame = [0; Header::LEN];
         loop {

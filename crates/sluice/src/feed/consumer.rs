@@ -2,6 +2,7 @@
 //! The mapped consumer. Its peer, the kernel, never sleeps: there is nobody to wake, and every barrier of a wake-up is a full one.
 
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -83,6 +84,34 @@ impl Consumer {
         self.recv_within(Wait::For(timeout))
     }
 
+    /// As [`recv`](Self::recv), but waits for the given time.
+    #[inline]
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<Packet<'_>, RecvError> {
+        let len = self.find(wait.into())?;
+        self.packet(len)
+    }
+
+    /// Whether a packet is held: see [`Packet::hold`].
+    #[inline]
+    pub fn is_holding(&self) -> bool {
+        self.core.has_unreleased()
+    }
+
+    /// Releases the packet that is held.
+    #[inline]
+    pub fn release_held(&mut self) {
+        match self.process.is_current() {
+            true => self.core.release(),
+            // A forked child must not release a packet of its parent. It receives nothing more, so that nothing is held.
+            false => self.core.rewind(),
+        }
+    }
+
+    /// Leaves the packet that is held in the feed: it is the next one again.
+    pub fn keep_held(&mut self) {
+        self.core.rewind();
+    }
+
     /// Prepares to wait until the [descriptor](AsFd) is readable, for example together with others. Returns false if a packet or
     /// the end of the feed is available. Call [`finish_wait`](Self::finish_wait) after the wait, or instead of it.
     pub fn prepare_wait(&mut self) -> Result<bool, RecvError> {
@@ -99,12 +128,6 @@ impl Consumer {
         self.parker.finish_park(memory.consumer());
         self.parker
             .acknowledge(memory.consumer(), memory.producer());
-    }
-
-    #[inline]
-    fn recv_within(&mut self, wait: Wait) -> Result<Packet<'_>, RecvError> {
-        let len = self.find(wait)?;
-        self.packet(len)
     }
 
     /// The length of the next record.
@@ -294,6 +317,14 @@ impl Packet<'_> {
     pub fn bytes(&self) -> &Bytes<'_> {
         &self.bytes
     }
+
+    /// Ends the borrow without a release, for a binding to a language without borrows: the packet stays in place until
+    /// [`Consumer::release_held`]. Call that, or [`Consumer::keep_held`], before the next packet is received.
+    #[inline]
+    pub fn hold(self) {
+        self.consumer.core.advance(self.len);
+        mem::forget(self);
+    }
 }
 
 impl Deref for Packet<'_> {
@@ -307,11 +338,8 @@ impl Deref for Packet<'_> {
 impl Drop for Packet<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A forked child must not release a packet of its parent.
-        if self.consumer.process.is_current() {
-            self.consumer.core.advance(self.len);
-            self.consumer.core.release();
-        }
+        self.consumer.core.advance(self.len);
+        self.consumer.release_held();
     }
 }
 

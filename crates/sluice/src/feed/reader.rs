@@ -15,6 +15,7 @@ use super::error::RecvError;
 use super::packet::Header;
 use crate::sys::query;
 use crate::system_error::SystemError;
+use crate::wait::Wait;
 
 const BUFFER: usize = Header::LEN + feed::PACKET_MAX as usize;
 
@@ -78,6 +79,15 @@ impl Reader {
             wait_readable(self.endpoint.as_fd(), left)?;
         };
         self.packet(len)
+    }
+
+    /// As [`recv`](Self::recv), but waits for the given time.
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<PacketCopy<'_>, RecvError> {
+        match wait.into() {
+            Wait::Never => self.try_recv(),
+            Wait::For(timeout) => self.recv_timeout(timeout),
+            Wait::Forever => self.recv(),
+        }
     }
 
     fn receive_now(&mut self) -> Result<usize, RecvError> {

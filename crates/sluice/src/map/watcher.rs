@@ -91,9 +91,10 @@ impl Watcher {
         self.recv_within(Wait::For(timeout))
     }
 
-    fn recv_within(&mut self, wait: Wait) -> Result<Event, WatchError> {
+    /// As [`recv`](Self::recv), but waits for the given time.
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<Event, WatchError> {
         if self.filled.is_empty() {
-            let len = self.fill(wait)?;
+            let len = self.fill(wait.into())?;
             self.filled = 0..len;
         }
         let bytes = &self.buffer[self.filled.clone()];

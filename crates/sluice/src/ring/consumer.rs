@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
@@ -72,6 +73,12 @@ impl Consumer {
         self.recv_within(Wait::For(timeout))
     }
 
+    /// As [`recv`](Self::recv), but waits for the given time.
+    #[inline]
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<Option<Record<'_>>, RecvError> {
+        Ok(self.find(wait)?.map(|len| self.record(len)))
+    }
+
     /// Copies the next record to `into` and returns its length, or none at the end of the stream. Waits for a record. A record
     /// longer than `into` is not received and stays the next one.
     #[inline]
@@ -94,6 +101,19 @@ impl Consumer {
         self.recv_into_within(into, Wait::For(timeout))
     }
 
+    /// As [`recv_into`](Self::recv_into), but waits for the given time.
+    #[inline]
+    pub fn recv_into_within(
+        &mut self,
+        into: &mut [u8],
+        wait: impl Into<Wait>,
+    ) -> Result<Option<usize>, RecvError> {
+        match self.find(wait)? {
+            Some(len) => Ok(Some(self.take(len, into)?)),
+            None => Ok(None),
+        }
+    }
+
     /// Returns all available records as a batch, or none at the end of the stream. Waits for the first one. A batch is cheaper than
     /// single records, because it is released as a whole.
     pub fn recv_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
@@ -111,6 +131,31 @@ impl Consumer {
         timeout: Duration,
     ) -> Result<Option<ReadBatch<'_>>, RecvError> {
         self.recv_batch_within(Wait::For(timeout))
+    }
+
+    /// As [`recv_batch`](Self::recv_batch), but waits for the given time.
+    pub fn recv_batch_within(
+        &mut self,
+        wait: impl Into<Wait>,
+    ) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        Ok(self.find(wait)?.map(|_| ReadBatch { consumer: self }))
+    }
+
+    /// Whether records are held: see [`Record::hold`].
+    #[inline]
+    pub fn is_holding(&self) -> bool {
+        self.core.has_unreleased()
+    }
+
+    /// Releases the records that are held.
+    #[inline]
+    pub fn release_held(&mut self) {
+        self.release();
+    }
+
+    /// Leaves the records that are held in the ring: the first one is the next one again.
+    pub fn keep_held(&mut self) {
+        self.core.rewind();
     }
 
     /// Prepares to wait until the [descriptor](AsFd) is readable, for example together with others. Returns false if a record or
@@ -158,10 +203,6 @@ impl Consumer {
         self.connection.abort();
     }
 
-    fn recv_within(&mut self, wait: Wait) -> Result<Option<Record<'_>>, RecvError> {
-        Ok(self.find(wait)?.map(|len| self.record(len)))
-    }
-
     /// The record of the length that find() returned.
     #[inline]
     pub(super) fn record(&mut self, len: u32) -> Record<'_> {
@@ -172,48 +213,42 @@ impl Consumer {
         }
     }
 
-    #[inline]
-    fn recv_into_within(
-        &mut self,
-        into: &mut [u8],
-        wait: Wait,
-    ) -> Result<Option<usize>, RecvError> {
-        match self.find(wait)? {
-            Some(len) => Ok(Some(self.take(len, into)?)),
-            None => Ok(None),
-        }
-    }
-
     /// Copies and releases the record of the length that find() returned.
     #[inline]
     pub(super) fn take(&mut self, len: u32, into: &mut [u8]) -> Result<usize, RecvError> {
         let copied = self.copy(len, into)?;
         self.core.advance(len);
-        self.release();
+        self.release_owned();
         Ok(copied)
     }
 
-    fn recv_batch_within(&mut self, wait: Wait) -> Result<Option<ReadBatch<'_>>, RecvError> {
-        Ok(self.find(wait)?.map(|_| ReadBatch { consumer: self }))
-    }
-
-    /// The length of the next record.
-    #[inline]
-    pub(super) fn find(&mut self, wait: Wait) -> Result<Option<u32>, RecvError> {
-        let Self { core, connection } = self;
-        if !connection.is_owned() {
+    /// The length of the next record. Inlined also where it has many callers, so that it is returned in registers.
+    #[inline(always)]
+    pub(super) fn find(&mut self, wait: impl Into<Wait>) -> Result<Option<u32>, RecvError> {
+        if !self.connection.is_owned() {
             return Err(RecvError::Forked);
         }
-        if core.has_record() {
-            connection.backoff.note_progress();
-        } else if !wait.is_some() || !connection.spin_briefly(|polls| core.poll(polls)) {
-            return self.wait(wait);
+        if !self.core.has_record() {
+            return self.find_later(wait.into());
         }
-        match core.peek()? {
+        self.connection.backoff.note_progress();
+        match self.core.peek()? {
             Some(len) => Ok(Some(len)),
-            // The producer has withdrawn a record: wait again instead of reporting the end of the stream.
-            None => self.wait(wait),
+            // The producer has withdrawn a record: wait instead of reporting the end of the stream.
+            None => self.wait(wait.into()),
         }
+    }
+
+    /// As find(), where no record is available yet.
+    #[inline(never)]
+    fn find_later(&mut self, wait: Wait) -> Result<Option<u32>, RecvError> {
+        let Self { core, connection } = self;
+        if wait.is_some() && connection.spin_briefly(|polls| core.poll(polls)) {
+            if let Some(len) = core.peek()? {
+                return Ok(Some(len));
+            }
+        }
+        self.wait(wait)
     }
 
     #[cold]
@@ -254,8 +289,15 @@ impl Consumer {
     #[inline]
     fn release(&mut self) {
         if !self.connection.is_owned() {
-            return;
+            // It receives nothing more, so that nothing is held.
+            return self.core.rewind();
         }
+        self.release_owned();
+    }
+
+    /// As release(), after a check of the process.
+    #[inline]
+    fn release_owned(&mut self) {
         self.core.release();
         self.connection.notify();
     }
@@ -286,10 +328,18 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
+    /// Ends the borrow without a release, for a binding to a language without borrows: the record stays in place until
+    /// [`Consumer::release_held`]. Call that, or [`Consumer::keep_held`], before the next record is received.
+    #[inline]
+    pub fn hold(self) {
+        self.consumer.core.advance(self.len);
+        mem::forget(self);
+    }
+
     /// Leaves the record in the ring: it is the next one again. For a receiver that could not process it; if it then drops the consumer,
     /// the producer learns that the record was not received.
     pub fn keep(self) {
-        std::mem::forget(self);
+        mem::forget(self);
     }
 }
 
@@ -341,6 +391,11 @@ impl ReadBatch<'_> {
         let copied = self.consumer.copy(len, into)?;
         self.advance(len);
         Ok(Some(copied))
+    }
+
+    /// Ends the borrow without a release, as [`Record::hold`] does.
+    pub fn hold(self) {
+        mem::forget(self);
     }
 
     /// Ends the batch without releasing its records: the first one is the next record again. For a receiver that could not process

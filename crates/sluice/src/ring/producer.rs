@@ -69,6 +69,14 @@ impl Producer {
         self.send_within(record, Wait::For(timeout))
     }
 
+    /// As [`send`](Self::send), but waits for the given time.
+    #[inline]
+    pub fn send_within(&mut self, record: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
+        self.put(record, wait)?;
+        self.publish_owned();
+        Ok(())
+    }
+
     /// Reserves room for a record of `length` bytes, to be filled in place and [committed](Reservation::commit). Waits while the ring
     /// is full.
     #[inline]
@@ -89,6 +97,34 @@ impl Producer {
         timeout: Duration,
     ) -> Result<Reservation<'_>, SendError> {
         self.reserve_within(length, Wait::For(timeout))
+    }
+
+    /// As [`reserve`](Self::reserve), but waits for the given time.
+    #[inline]
+    pub fn reserve_within(
+        &mut self,
+        length: usize,
+        wait: impl Into<Wait>,
+    ) -> Result<Reservation<'_>, SendError> {
+        let length = self.make_room(length, wait)?;
+        Ok(Reservation {
+            bytes: self.room(length),
+            length,
+            producer: self,
+            publishes: true,
+        })
+    }
+
+    /// Sends the first `length` bytes of the last reservation, which was dropped, as a record. For a binding to a language without borrows:
+    /// it keeps the address of a reservation instead of the reservation.
+    ///
+    /// # Panics
+    /// If since the last record no reservation was as long.
+    #[inline]
+    pub fn commit_dropped(&mut self, length: usize) -> Result<(), SendError> {
+        self.write_dropped(length)?;
+        self.publish_owned();
+        Ok(())
     }
 
     /// Whether the consumer has come, also if it has ended since. Over a socket it always has.
@@ -143,6 +179,7 @@ impl Producer {
     }
 
     /// Starts a batch of records, which become visible to the consumer together. A batch is cheaper than single records.
+    #[inline]
     pub fn send_batch(&mut self) -> WriteBatch<'_> {
         WriteBatch { producer: self }
     }
@@ -157,37 +194,23 @@ impl Producer {
         self.flush_within(Wait::For(timeout))
     }
 
-    pub(super) fn flush_within(&mut self, wait: Wait) -> Result<(), SendError> {
+    /// As [`flush`](Self::flush), but waits for the given time. A flush that would have to wait fails with [`SendError::Full`].
+    pub fn flush_within(&mut self, wait: impl Into<Wait>) -> Result<(), SendError> {
         if !self.connection.is_owned() {
             return Err(SendError::Forked);
         }
         let core = &mut self.core;
         let poll = || Ok((core.pending()? == 0).then_some(()));
-        let awaited = self.connection.wait(wait, poll);
+        let awaited = self.connection.wait(wait.into(), poll);
         self.end_wait(awaited)
     }
 
-    fn send_within(&mut self, record: &[u8], wait: Wait) -> Result<(), SendError> {
-        self.put(record, wait)?;
-        self.publish();
-        Ok(())
-    }
-
-    fn reserve_within(&mut self, length: usize, wait: Wait) -> Result<Reservation<'_>, SendError> {
-        let length = self.make_room(length, wait)?;
-        Ok(Reservation {
-            bytes: self.room(length),
-            length,
-            producer: self,
-            publishes: true,
-        })
-    }
-
     /// A commit of it does not publish the record.
+    #[inline]
     pub(super) fn reserve_in_batch(
         &mut self,
         length: usize,
-        wait: Wait,
+        wait: impl Into<Wait>,
     ) -> Result<Reservation<'_>, SendError> {
         Ok(Reservation {
             publishes: false,
@@ -195,9 +218,25 @@ impl Producer {
         })
     }
 
+    /// Writes a record of a reservation that was dropped, without publishing it.
+    #[inline]
+    fn write_dropped(&mut self, length: usize) -> Result<(), SendError> {
+        if !self.connection.is_owned() {
+            return Err(SendError::Forked);
+        }
+        let reserved = self.core.reserved();
+        assert!(
+            reserved.is_some_and(|reserved| length as u64 <= reserved),
+            "{length} bytes of a reservation of {reserved:?}"
+        );
+        // It is at most the reserved length, which was a u32.
+        self.core.write(length as u32);
+        Ok(())
+    }
+
     /// Writes a record without publishing it.
     #[inline]
-    pub(super) fn put(&mut self, record: &[u8], wait: Wait) -> Result<(), SendError> {
+    pub(super) fn put(&mut self, record: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
         let length = self.make_room(record.len(), wait)?;
         let room = self.room(length);
         // SAFETY: the room has the length of the record, and only this side accesses it before it is published.
@@ -209,11 +248,15 @@ impl Producer {
         Ok(())
     }
 
-    #[inline]
     pub(super) fn publish(&mut self) {
-        if !self.connection.is_owned() {
-            return;
+        if self.connection.is_owned() {
+            self.publish_owned();
         }
+    }
+
+    /// As publish(), after a check of the process.
+    #[inline(always)]
+    fn publish_owned(&mut self) {
         self.core.publish();
         self.connection.notify();
         self.core.prezero();
@@ -227,8 +270,13 @@ impl Producer {
         }
     }
 
-    #[inline]
-    pub(super) fn make_room(&mut self, length: usize, wait: Wait) -> Result<u32, SendError> {
+    /// Inlined also where it has many callers, so that the length is returned in a register.
+    #[inline(always)]
+    pub(super) fn make_room(
+        &mut self,
+        length: usize,
+        wait: impl Into<Wait>,
+    ) -> Result<u32, SendError> {
         if !self.connection.is_owned() {
             return Err(SendError::Forked);
         }
@@ -236,7 +284,7 @@ impl Producer {
         if self.core.has_room(length)? {
             self.connection.backoff.note_progress();
         } else {
-            self.wait_for_room(length, wait)?;
+            self.wait_for_room(length, wait.into())?;
         }
         self.connection.check()?;
         Ok(length)
@@ -320,12 +368,15 @@ impl Reservation<'_> {
         Some(())
     }
 
-    /// Sends the record.
+    /// Sends the record. Has no effect in a forked child.
     #[inline]
     pub fn commit(self) {
+        if !self.producer.connection.is_owned() {
+            return;
+        }
         self.producer.core.write(self.length);
         if self.publishes {
-            self.producer.publish();
+            self.producer.publish_owned();
         }
     }
 
@@ -396,6 +447,12 @@ impl WriteBatch<'_> {
         self.producer.put(record, Wait::For(timeout))
     }
 
+    /// As [`Producer::send_within`].
+    #[inline]
+    pub fn send_within(&mut self, record: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
+        self.producer.put(record, wait)
+    }
+
     /// As [`Producer::reserve`].
     #[inline]
     pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
@@ -417,11 +474,28 @@ impl WriteBatch<'_> {
         self.producer.reserve_in_batch(length, Wait::For(timeout))
     }
 
+    /// As [`Producer::reserve_within`].
+    #[inline]
+    pub fn reserve_within(
+        &mut self,
+        length: usize,
+        wait: impl Into<Wait>,
+    ) -> Result<Reservation<'_>, SendError> {
+        self.producer.reserve_in_batch(length, wait)
+    }
+
+    /// As [`Producer::commit_dropped`].
+    #[inline]
+    pub fn commit_dropped(&mut self, length: usize) -> Result<(), SendError> {
+        self.producer.write_dropped(length)
+    }
+
     /// Sends the records now.
     pub fn publish(self) {}
 }
 
 impl Drop for WriteBatch<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.producer.publish();
     }

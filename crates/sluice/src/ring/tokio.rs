@@ -43,9 +43,6 @@ impl AsyncListener {
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let listener = Listener::bind(path)?;
         let doing = "registering the listening socket in the runtime";
-        listener
-            .set_nonblocking()
-            .map_err(|source| SystemError::new(doing, source))?;
         Ok(Self {
             ready: register(&listener, Interest::READABLE, doing)?,
             listener,
@@ -58,7 +55,7 @@ impl AsyncListener {
             let ready = self.ready.readable().await;
             let mut ready =
                 ready.map_err(|source| SystemError::new("accepting a connection", source))?;
-            match self.listener.accept() {
+            match self.listener.accept_within(Wait::Never) {
                 Err(SetupError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
                 }

@@ -68,6 +68,31 @@ fn what_a_child_inherits_is_neither_sent_nor_released_by_it() {
 }
 
 #[test]
+fn a_child_neither_releases_nor_commits_what_its_parent_holds() {
+    let (mut producer, mut consumer) = ring(&small());
+    producer.send(b"first").expect("not sent");
+    consumer.recv().expect("no record").expect("no end").hold();
+    let mut batch = producer.send_batch();
+    batch.send(b"second").expect("not sent");
+    batch.reserve(5).expect("no room").copy_from_slice(b"third");
+    std::mem::forget(batch);
+    in_child(|| {
+        consumer.release_held();
+        let received = consumer.try_recv().is_err();
+        let committed = producer.send_batch().commit_dropped(5);
+        received && !consumer.is_holding() && matches!(committed, Err(SendError::Forked))
+    });
+    assert!(consumer.is_holding());
+    assert_eq!(producer.pending().expect("not pending"), 16);
+    consumer.release_held();
+    producer.send_batch().publish();
+    let mut into = [0; 8];
+    assert_eq!(consumer.try_recv_into(&mut into).expect("gone"), Some(6));
+    let empty = consumer.try_recv_into(&mut into);
+    assert!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
+}
+
+#[test]
 fn a_child_cannot_wait_in_the_ring_of_its_parent() {
     let (mut producer, mut consumer) = ring(&small().spin_limit(Duration::ZERO));
     in_child(|| matches!(consumer.recv_into(&mut []), Err(RecvError::Forked)));

@@ -8,11 +8,46 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
+use sluice::Wait;
 use sluice::ring::{AsyncListener, Listener, SetupError, Socket, SocketOptions};
 use sluice_abi::ring::Reply;
 
 use super::carrier::set_up;
 use super::support::{LONG, SHORT, in_child, pattern, small};
+
+#[test]
+fn an_accept_and_a_connect_have_limits() {
+    let path = std::env::temp_dir().join(format!("sluice-limits-{}", std::process::id()));
+    let listener = Listener::bind(&path).expect("cannot listen");
+    let is_over = |error: SetupError| error.raw_os_error() == Some(libc::EAGAIN);
+    assert!(listener.accept_within(Wait::Never).is_err_and(is_over));
+    let began = Instant::now();
+    assert!(listener.accept_within(Wait::For(SHORT)).is_err_and(is_over));
+    assert!(began.elapsed() >= SHORT);
+
+    // One of the threads gets the connection; the other one waits on, up to its limit.
+    thread::scope(|scope| {
+        let accept = || listener.accept_within(Wait::For(10 * SHORT)).is_ok();
+        let threads = [scope.spawn(accept), scope.spawn(accept)];
+        let _connection = Socket::connect(&path).expect("cannot connect");
+        let accepted = threads.map(|thread| thread.join().expect("panicked"));
+        assert!(accepted == [true, false] || accepted == [false, true]);
+    });
+
+    let mut pending = Vec::new();
+    let full = loop {
+        match Socket::connect_within(&path, Wait::Never) {
+            Ok(socket) => pending.push(socket),
+            Err(error) => break error,
+        }
+    };
+    assert!(is_over(full), "{} connections", pending.len());
+    let began = Instant::now();
+    assert!(Socket::connect_within(&path, Wait::For(SHORT)).is_err_and(is_over));
+    assert!(began.elapsed() >= SHORT);
+    drop(listener.accept().expect("no connection"));
+    Socket::connect_within(&path, Wait::For(LONG)).expect("cannot connect");
+}
 
 #[test]
 fn either_side_may_connect() {

@@ -135,6 +135,78 @@ fn a_record_that_is_kept_is_the_next_one_again() {
 }
 
 #[test]
+fn held_records_stay_in_place_until_they_are_released() {
+    let (mut producer, mut consumer) = ring(&small());
+    for number in 0..4 {
+        producer.send(&pattern(number, 64)).expect("not sent");
+    }
+    let unreleased = producer.pending().expect("not pending");
+    assert!(!consumer.is_holding());
+    let record = consumer.recv().expect("no record").expect("no end");
+    let start = record.as_ptr();
+    record.hold();
+    assert!(consumer.is_holding());
+    assert_eq!(producer.pending().expect("not pending"), unreleased);
+
+    consumer.keep_held();
+    assert!(!consumer.is_holding());
+    let record = consumer.recv().expect("no record").expect("no end");
+    assert_eq!(record.as_ptr(), start);
+    record.hold();
+    consumer.release_held();
+    assert!(!consumer.is_holding());
+    assert_eq!(producer.pending().expect("not pending"), unreleased / 4 * 3);
+
+    let mut batch = consumer.recv_batch().expect("no batch").expect("no end");
+    for number in 1..3 {
+        let record = batch.recv().expect("no record").expect("too few");
+        assert_eq!(record.to_vec(), pattern(number, 64));
+    }
+    batch.hold();
+    assert_eq!(producer.pending().expect("not pending"), unreleased / 4 * 3);
+    consumer.release_held();
+    assert_eq!(producer.pending().expect("not pending"), unreleased / 4);
+    let record = consumer.recv().expect("no record").expect("no end");
+    assert_eq!(record.to_vec(), pattern(3, 64));
+}
+
+#[test]
+fn a_reservation_that_was_dropped_is_committed() {
+    let (mut producer, mut consumer) = ring(&small());
+    for number in 0..1000 {
+        let length = number % 300;
+        let room = &mut producer.reserve(300).expect("no room");
+        room[..length].copy_from_slice(&pattern(number, length));
+        match number % 2 {
+            0 => producer.commit_dropped(length),
+            _ => producer.send_batch().commit_dropped(length),
+        }
+        .expect("not committed");
+        let record = consumer.recv().expect("no record").expect("no end");
+        assert_eq!(record.to_vec(), pattern(number, length));
+        drop(record);
+        assert!(matches!(consumer.try_recv(), Err(RecvError::Empty)));
+    }
+}
+
+#[test]
+#[should_panic(expected = "9 bytes of a reservation of Some(8)")]
+fn no_more_is_committed_than_was_reserved() {
+    let (mut producer, _consumer) = ring(&small());
+    drop(producer.reserve(8).expect("no room"));
+    let _ = producer.commit_dropped(9);
+}
+
+#[test]
+#[should_panic(expected = "0 bytes of a reservation of None")]
+fn nothing_is_committed_twice() {
+    let (mut producer, _consumer) = ring(&small());
+    drop(producer.reserve(8).expect("no room"));
+    producer.commit_dropped(8).expect("not committed");
+    let _ = producer.commit_dropped(0);
+}
+
+#[test]
 fn a_record_may_take_half_of_the_ring_and_no_more() {
     let (mut producer, mut consumer) = ring(&small());
     assert_eq!(producer.max_record_len(), 2048 - 8);

@@ -87,10 +87,23 @@ impl Client {
         timeout: Duration,
     ) -> Result<Message<'_>, CallError> {
         self.call_within(request, Wait::For(timeout))
-            .map_err(|error| error.of_call(timeout))
     }
 
-    fn call_within(&mut self, request: &[u8], wait: Wait) -> Result<Message<'_>, CallError> {
+    /// As [`call`](Self::call), but waits for the given time. [`Wait::Never`] is a timeout of zero.
+    pub fn call_within(
+        &mut self,
+        request: &[u8],
+        wait: impl Into<Wait>,
+    ) -> Result<Message<'_>, CallError> {
+        match wait.into().limit() {
+            None => self.exchange(request, Wait::Forever),
+            Some(limit) => self
+                .exchange(request, Wait::For(limit))
+                .map_err(|error| error.of_call(limit)),
+        }
+    }
+
+    fn exchange(&mut self, request: &[u8], wait: Wait) -> Result<Message<'_>, CallError> {
         let began = Instant::now();
         self.discard_old_messages()?;
         let asked = self.ask(request, wait, began)?;

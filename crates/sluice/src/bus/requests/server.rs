@@ -171,9 +171,10 @@ impl Server {
         self.recv_within(Wait::For(timeout))
     }
 
-    fn recv_within(&mut self, wait: Wait) -> Result<Request, RecvError> {
+    /// As [`recv`](Self::recv), but waits for the given time.
+    pub fn recv_within(&mut self, wait: impl Into<Wait>) -> Result<Request, RecvError> {
         // A reply that finds it locked need not receive.
-        let (header, bytes) = lock(&self.shared.queue).next(wait)?;
+        let (header, bytes) = lock(&self.shared.queue).next(wait.into())?;
         Ok(Request {
             header,
             bytes,
@@ -285,19 +286,20 @@ impl Request {
     /// As [`reply`](Self::reply), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
     pub fn reply_timeout(self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
         self.reply_within(bytes, Wait::For(timeout))
-            .map_err(|error| match error {
-                SendError::TimedOut(_) => SendError::TimedOut(timeout),
-                error => error,
-            })
     }
 
-    fn reply_within(self, bytes: &[u8], wait: Wait) -> Result<(), SendError> {
+    /// As [`reply`](Self::reply), but waits for the given time. [`Wait::Never`] is a timeout of zero.
+    pub fn reply_within(self, bytes: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
+        let wait = wait.into();
         let Header { sender, tag, .. } = self.header;
         let began = Instant::now();
         let mut part = Wait::For(Duration::ZERO);
         loop {
             match self.shared.sender.send_tagged(sender, tag, bytes, part) {
                 Err(SendError::TimedOut(_)) if !wait.left(began).is_over() => {}
+                Err(SendError::TimedOut(part)) => {
+                    return Err(SendError::TimedOut(wait.limit().unwrap_or(part)));
+                }
                 sent => return sent,
             }
             // If it is locked, another thread receives.

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,13 +24,18 @@ use crate::ring::carrier::Drained;
 use crate::ring::error::SetupError;
 use crate::shared::setup_process::SetupProcess;
 use crate::system_error::SystemError;
+use crate::wait::{Wait, wait_readable};
 
 /// The limit of pending connections, equal to that of the kernel before 5.4.
 const BACKLOG: i32 = 128;
 
+/// How often a connect with a limit is repeated while too many connections are pending.
+const CONNECT_PAUSE: Duration = Duration::from_millis(1);
+
 /// A listening socket at a path, over which rings are set up. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Listener {
+    /// Nonblocking, because several threads may wait for a connection that one of them accepts.
     socket: OwnedFd,
     path: PathBuf,
     /// The process that listens. A drop in its children has no effect.
@@ -58,16 +64,28 @@ impl Listener {
 
     /// Waits for the next connection.
     pub fn accept(&self) -> Result<Socket, SetupError> {
-        retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC))
-            .map(Socket)
-            .map_err(SetupError::system("accepting a connection"))
+        self.accept_within(Wait::Forever)
     }
 
-    /// Makes accept() fail instead of waiting.
-    #[cfg(feature = "tokio")]
-    pub(in crate::ring) fn set_nonblocking(&self) -> io::Result<()> {
-        ioctl_fionbio(&self.socket, true)?;
-        Ok(())
+    /// As [`accept`](Self::accept), but waits for the given time, and then fails with [`io::ErrorKind::WouldBlock`].
+    pub fn accept_within(&self, wait: impl Into<Wait>) -> Result<Socket, SetupError> {
+        let wait = wait.into();
+        let began = Instant::now();
+        loop {
+            let left = wait.left(began);
+            let accepted = retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC));
+            // Another thread may have accepted the connection for which this one has waited.
+            let waited = match accepted {
+                Err(Errno::AGAIN) if !left.is_over() => {
+                    wait_readable(self.as_fd(), left.limit().unwrap_or(Duration::MAX))
+                }
+                accepted => {
+                    let failed = SetupError::system("accepting a connection");
+                    return accepted.map(Socket).map_err(failed);
+                }
+            };
+            waited.map_err(SetupError::system("waiting for a connection"))?;
+        }
     }
 }
 
@@ -91,6 +109,7 @@ fn listen_at(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, BACKLOG)?;
+    ioctl_fionbio(&socket, true)?;
     Ok(socket)
 }
 
@@ -139,6 +158,29 @@ impl Socket {
     /// As [`connect`](Self::connect), but fails with [`io::ErrorKind::WouldBlock`] instead of waiting.
     pub fn try_connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         Self::connect_with(path.as_ref(), true)
+    }
+
+    /// As [`connect`](Self::connect), but waits for the given time, and then fails with [`io::ErrorKind::WouldBlock`].
+    pub fn connect_within(
+        path: impl AsRef<Path>,
+        wait: impl Into<Wait>,
+    ) -> Result<Self, SetupError> {
+        let wait = wait.into();
+        if wait == Wait::Forever {
+            return Self::connect(path);
+        }
+        let began = Instant::now();
+        loop {
+            match Self::try_connect(&path) {
+                Err(SetupError::Connect { source, .. })
+                    if source.kind() == io::ErrorKind::WouldBlock
+                        && !wait.left(began).is_over() =>
+                {
+                    thread::sleep(CONNECT_PAUSE);
+                }
+                connected => return connected,
+            }
+        }
     }
 
     fn connect_with(path: &Path, nonblocking: bool) -> Result<Self, SetupError> {
