@@ -6,8 +6,8 @@
  * Results. A function that can fail returns 0 or a positive result, or a negative errno. sluice_error_message() and sluice_error_hint()
  * have the text of the last failure of the thread. -ENODATA is the end of a stream, which is no error, of rings and feeds. -EAGAIN: a call
  * that must not wait would have to. -ETIMEDOUT: the timeout is over. -EINVAL: an argument is NULL where that has no meaning, a length is
- * impossible, or an option unknown. After a failure an address that a function stores is NULL, and other results are unspecified unless
- * the function says what they are.
+ * impossible, or an option unknown. After a failure an address that a function stores is NULL. Other results are unspecified, unless the
+ * function describes them.
  *
  * Waits. A timeout is in milliseconds, as of poll(2): negative ones are no limit, 0 does not wait. A wait continues after a signal handler
  * has run; a program that ends a wait by a signal waits for the descriptor of the object with ppoll(2) or signalfd(2) instead.
@@ -16,17 +16,19 @@
  * a consumer of a feed needs a call that prepares it, and one that ends it.
  *
  * Options. A structure of options is initialised by its macro, such as SLUICE_RING_OPTIONS_INIT, to its size and to zeros, which are the
- * defaults. NULL instead of options are the defaults, too. Reserved fields are zero.
+ * defaults. NULL instead of options are the defaults, too. Reserved fields are zero. Later versions may add fields at the end: the library
+ * takes the fields that a smaller structure lacks as zeros, down to the size of the first release, and accepts a larger structure if the
+ * fields that the library does not know are zero.
  *
- * Pointers. Texts end with a zero. A buffer of length 0 may be NULL. A program passes an object of this library to none of its functions
- * after it was closed. To close NULL has no effect.
+ * Pointers. Texts end with a zero. A buffer of length 0 may be NULL. A program does not pass an object to a function after its close: a
+ * second close is undefined behaviour, as of free(3). A close of NULL has no effect.
  *
  * Threads. Each object says whether several threads may use it at the same time. An object of one thread may be handed to another one.
  * Functions without an object can be called by several threads at the same time.
  *
- * Processes. A child of fork(2) has the descriptors of its parent. Each object says what the child may do with it. Descriptors are closed
- * by execve(2). The library installs no signal handlers and starts no threads. An error inside of the library, as a failed assert(3),
- * aborts the process.
+ * Processes. A child of fork(2) has the descriptors of its parent. Each object says how the child may use it. Descriptors are closed by
+ * execve(2). The library installs no signal handlers and starts no threads. Its functions are not async-signal-safe. An error inside of
+ * the library aborts the process, as a failed assert(3) does.
  */
 
 
@@ -247,9 +249,9 @@ struct sluice_client;
 /**
  * The receiving side of a ring. One thread at a time may use it.
  *
- * In a child of the process that has set it up, calls that receive or wait fail with -ENXIO, and a close frees its memory without an
- * effect on the ring. While records are held, calls other than release, keep, close, abort and those that only query the object fail
- * with -EBUSY.
+ * In a child of the process that has set it up, calls that receive or wait fail with -ENXIO, and release, close and abort have no effect
+ * on the ring. While it holds records, its calls fail with -EBUSY, except release, keep, close, abort, and the queries of capacity,
+ * descriptor and longest record.
  */
 struct sluice_consumer;
 
@@ -259,8 +261,9 @@ struct sluice_consumer;
 struct sluice_entries;
 
 /**
- * Receives the packets of a feed in place. One thread at a time may use it, and one process: in a child its calls fail with -ENXIO. While
- * a packet is held, calls other than release, close and those that only query the object fail with -EBUSY.
+ * Receives the packets of a feed in place. One thread at a time may use it. In a child of the process that has opened it, calls that
+ * receive or wait fail with -ENXIO, and a release has no effect on the feed. While it holds a packet, its calls fail with -EBUSY, except
+ * release, close and the query of the descriptor.
  */
 struct sluice_feed_consumer;
 
@@ -270,7 +273,8 @@ struct sluice_feed_consumer;
 struct sluice_feed_reader;
 
 /**
- * A Unix socket at a path, which accepts connections for rings. Several threads may use it at the same time.
+ * A Unix socket at a path, which accepts connections for rings. Several threads may use it at the same time. A child of fork(2) may use it,
+ * too.
  */
 struct sluice_listener;
 
@@ -286,17 +290,17 @@ struct sluice_map;
  * Receives the messages of a bus in place. Senders wait for it. One thread at a time may use it; in a child of the process that has opened
  * it, a release has no effect.
  *
- * Calls with a timeout set O_NONBLOCK of the descriptor, and those without clear it. While a message is held, calls other than release,
- * close and those that only query the object fail with -EBUSY.
+ * Calls with a timeout set O_NONBLOCK of the descriptor, and those without clear it. While it holds a message, calls that receive or flush
+ * fail with -EBUSY.
  */
 struct sluice_mapped_subscriber;
 
 /**
  * The sending side of a ring. One thread at a time may use it.
  *
- * In a child of the process that has set it up, calls that send or wait fail with -ENXIO, and a close frees its memory without an effect
- * on the ring. While a reservation is held, calls other than commit, cancel, close, abort and those that only query the object fail with
- * -EBUSY.
+ * In a child of the process that has set it up, calls that send or wait fail with -ENXIO, and close and abort have no effect on the ring.
+ * While it holds a reservation, its calls fail with -EBUSY, except commit, cancel, close, abort, and the queries of capacity, descriptor
+ * and longest record.
  */
 struct sluice_producer;
 
@@ -434,11 +438,11 @@ struct sluice_pipe_options {
     /**
      * Zero.
      */
-    uint32_t reserved_flags;
+    uint32_t reserved_word;
     /**
      * Zero.
      */
-    uint64_t reserved[3];
+    uint64_t reserved[4];
 };
 
 /**
@@ -605,7 +609,7 @@ struct sluice_bus_options {
      */
     uint32_t policies;
     /**
-     * The policy of this subscriber. 0: drop, or what the bus permits instead.
+     * The policy of this subscriber. 0: drop; if the bus does not permit that, a policy that it permits.
      */
     uint32_t policy;
     /**
@@ -829,7 +833,7 @@ struct sluice_entry {
      */
     uint64_t version;
     /**
-     * What was left of its time to live when it was read, in nanoseconds. 0: it never expires.
+     * The remaining time to live when the entry was read, in nanoseconds. 0: it never expires.
      */
     uint64_t time_to_live_ns;
     uint64_t reserved[2];
@@ -960,7 +964,7 @@ struct sluice_operation {
      */
     uint64_t version;
     /**
-     * Of a set, in: the time after which the entry is removed, 0: never. Of a get, out: what is left of that time, 0: it never expires.
+     * Of a set, in: the time after which the entry is removed, 0: never. Of a get, out: the remaining time, 0: it never expires.
      */
     uint64_t time_to_live_ns;
     /**
@@ -1110,7 +1114,7 @@ int sluice_channel_query(uint32_t kind,
 
 /**
  * Removes the name. Open endpoints stay connected; a channel without endpoints is freed. The removal of a durable map waits
- * until the daemon has deleted what is stored, up to the deadline of the map.
+ * until the daemon has deleted its entries from the store, up to the deadline of the map.
  */
 int sluice_channel_unlink(uint32_t kind,
                           const char *name,
@@ -1144,8 +1148,8 @@ void sluice_channel_list_close(struct sluice_channel_list *list);
 
 /**
  * Opens a pipe for reading, and returns a descriptor. Waits for a writer, unless SLUICE_PIPE_NONBLOCK is set. With a name of NULL, opens
- * the pipe of the cgroup of the caller, /dev/sluice/pipe. As read(2) of a FIFO, a read returns 0 when there is no writer. SIGPIPE is
- * raised as by a FIFO, too.
+ * the pipe of the cgroup of the caller, /dev/sluice/pipe. As read(2) of a FIFO, a read returns 0 when there is no writer. As write(2) to a
+ * FIFO, a write without a reader raises SIGPIPE.
  */
 int sluice_pipe_open_reader(const char *name,
                             const struct sluice_pipe_options *options);
@@ -1246,7 +1250,7 @@ int sluice_listener_bind(const char *path,
                          struct sluice_listener **listener);
 
 /**
- * Accepts a connection, and returns its descriptor, for sluice_socket_producer() or sluice_socket_consumer().
+ * Accepts a connection, and returns its descriptor, for sluice_socket_producer() or sluice_socket_consumer(). Waits for a connection.
  */
 int sluice_listener_accept(const struct sluice_listener *listener,
                            int timeout_ms);
@@ -1299,7 +1303,7 @@ int sluice_producer_send(struct sluice_producer *producer,
 
 /**
  * Reserves room for a record of `length` bytes and stores its address, a multiple of 8. The content is unspecified. Waits while the ring
- * is full. sluice_producer_commit() sends the record, sluice_producer_cancel() does not.
+ * is full. sluice_producer_commit() sends the record, sluice_producer_cancel() does not. Has the errors of sluice_producer_send().
  */
 int sluice_producer_reserve(struct sluice_producer *producer,
                             size_t length,
@@ -1307,8 +1311,8 @@ int sluice_producer_reserve(struct sluice_producer *producer,
                             int timeout_ms);
 
 /**
- * Sends the first `length` bytes of the reservation as a record. Fails with -EINVAL if nothing is reserved, or less; the reservation then
- * remains.
+ * Sends the first `length` bytes of the reservation as a record. Fails with -EINVAL if there is no reservation, or if it is shorter; a
+ * shorter one remains.
  */
 int sluice_producer_commit(struct sluice_producer *producer,
                            size_t length);
@@ -1320,8 +1324,8 @@ int sluice_producer_cancel(struct sluice_producer *producer);
 
 /**
  * Begins a batch: the consumer sees the next records together, after sluice_producer_publish(). A batch is cheaper than single records.
- * Its length is not limited: when the ring is full, its records are published. So are they by calls that wait for the consumer, and by a
- * close.
+ * Its length is not limited: when the ring is full, its records are published. Calls that wait for the consumer, and a close, publish them,
+ * too.
  */
 int sluice_producer_begin(struct sluice_producer *producer);
 
@@ -1331,9 +1335,10 @@ int sluice_producer_begin(struct sluice_producer *producer);
 int sluice_producer_publish(struct sluice_producer *producer);
 
 /**
- * Waits until the consumer has released all records.
+ * Waits until the consumer has released all records. Has the errors of sluice_producer_send() that tell of the consumer.
  */
-int sluice_producer_flush(struct sluice_producer *producer, int timeout_ms);
+int sluice_producer_flush(struct sluice_producer *producer,
+                          int timeout_ms);
 
 /**
  * Bytes, including headers, that the consumer has not released.
@@ -1390,9 +1395,9 @@ void sluice_producer_close(struct sluice_producer *producer);
 void sluice_producer_abort(struct sluice_producer *producer);
 
 /**
- * Receives the next record in place: stores its address, a multiple of 8, and returns its length. Waits for a record. The record is held
- * until sluice_consumer_release(). -ENODATA is the end of the stream, -ECONNRESET the death of the producer; all records are received
- * before.
+ * Receives the next record in place: stores its address, a multiple of 8, and returns its length. Waits for a record. The consumer holds
+ * the record until sluice_consumer_release(). Fails with -ENODATA at the end of the stream, and with -ECONNRESET if the producer has
+ * died, both after the last record.
  *
  * The producer can change the bytes of a record at any time: copy an untrusted record once, as sluice_consumer_recv_into() does, and
  * validate the copy.
@@ -1402,8 +1407,9 @@ ssize_t sluice_consumer_recv(struct sluice_consumer *consumer,
                              int timeout_ms);
 
 /**
- * Receives up to `count` records in place that are available, and returns their number. Waits for the first one. They are held until
- * sluice_consumer_release(), which releases all of them. Cheaper than single records. Do not write to the bytes.
+ * Receives up to `count` available records in place, and returns their number. Waits for the first one. The consumer holds all of them
+ * until sluice_consumer_release(). Cheaper than single records. The bytes are mapped for reading only. Has the errors of
+ * sluice_consumer_recv().
  */
 ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consumer,
                                    struct iovec *records,
@@ -1411,20 +1417,20 @@ ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consumer,
                                    int timeout_ms);
 
 /**
- * Releases what is held, so that its room is free for the producer. The addresses are invalid from then on.
+ * Releases the records that the consumer holds: their room is free for the producer, and their addresses are invalid. Fails with -EINVAL
+ * if the consumer holds none.
  */
 int sluice_consumer_release(struct sluice_consumer *consumer);
 
 /**
- * Leaves what is held in the ring: its first record is the next one again. For a receiver that could not process it; if it then closes
- * the ring, the producer learns that the record was not received.
+ * Leaves the records that the consumer holds in the ring: the first one is the next one again. For a receiver that could not process
+ * them; if it then closes the ring, the producer learns that they were not received.
  */
 int sluice_consumer_keep(struct sluice_consumer *consumer);
 
 /**
- * Copies the next record to a buffer, releases it, and returns its length. Waits for a record. A record that is longer than the buffer
- * fails with -EMSGSIZE and stays the next one. -ENODATA and -ECONNRESET
- * have the meaning that they have for sluice_consumer_recv().
+ * Copies the next record to a buffer, releases it, and returns its length. Waits for a record. Fails with -EMSGSIZE if the record is
+ * longer than the buffer; it stays the next one. Also has the errors of sluice_consumer_recv().
  */
 ssize_t sluice_consumer_recv_into(struct sluice_consumer *consumer,
                                   void *buffer,
@@ -1474,7 +1480,8 @@ int sluice_consumer_prepare_wait(struct sluice_consumer *consumer);
 int sluice_consumer_finish_wait(struct sluice_consumer *consumer);
 
 /**
- * Closes the ring and frees the consumer: the producer learns that nothing more is received. What is held is not released.
+ * Closes the ring and frees the consumer: the producer learns that nothing more is received. Records that the consumer holds are not
+ * released.
  */
 void sluice_consumer_close(struct sluice_consumer *consumer);
 
@@ -1504,8 +1511,8 @@ int sluice_bus_open_sender(const char *name,
                            struct sluice_sender **sender);
 
 /**
- * Opens a bus to send and to receive, through one endpoint with one id. In the mode broadcast the subscriber also receives what it sends
- * itself. Close both.
+ * Opens a bus to send and to receive, through one endpoint with one id. In the mode broadcast the subscriber also receives the
+ * messages of the sender. Close both.
  */
 int sluice_bus_open_endpoint(const char *name,
                              const struct sluice_bus_options *options,
@@ -1529,9 +1536,8 @@ int sluice_sender_send(const struct sluice_sender *sender,
                        int timeout_ms);
 
 /**
- * Sends a message to one subscriber, whose id is in its messages and in the list of subscribers. Has the errors of sluice_sender_send(),
- * and
- * -ENOENT if the subscriber has ended. Not in the mode unicast, and not on a mappable bus.
+ * Sends a message to one subscriber, whose id is in its messages and in the list of subscribers. Fails with -ENOENT if the subscriber has
+ * ended; also has the errors of sluice_sender_send(). Not in the mode unicast, and not on a mappable bus.
  */
 int sluice_sender_send_to(const struct sluice_sender *sender,
                           uint64_t id,
@@ -1585,8 +1591,9 @@ int sluice_subscriber_recv(struct sluice_subscriber *subscriber,
                            int timeout_ms);
 
 /**
- * Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives what is known of the
- * message. A message that is longer than the buffer fails with -EMSGSIZE and stays the next one.
+ * Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives the header of the
+ * message. Fails with -EMSGSIZE if the message is longer than the buffer; it stays the next one. Also has the errors of
+ * sluice_subscriber_recv().
  */
 ssize_t sluice_subscriber_recv_into(struct sluice_subscriber *subscriber,
                                     void *buffer,
@@ -1595,9 +1602,9 @@ ssize_t sluice_subscriber_recv_into(struct sluice_subscriber *subscriber,
                                     int timeout_ms);
 
 /**
- * Receives up to `count` messages that are available, with one system call, and returns their number. Waits for the first one. They are
- * valid until the next call that receives. What the system call returned beyond `count` is returned by the next calls, of which the
- * descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it.
+ * Receives up to `count` available messages with one system call, and returns their number. Waits for the first one. They are valid until
+ * the next call that receives. The system call may return more messages, which the next calls return. The descriptor does not tell of
+ * those: call with a timeout of 0 until -EAGAIN before waiting for it.
  */
 ssize_t sluice_subscriber_recv_batch(struct sluice_subscriber *subscriber,
                                      struct sluice_message *messages,
@@ -1635,7 +1642,7 @@ int sluice_mapped_subscriber_attach(int fd,
                                     struct sluice_mapped_subscriber **subscriber);
 
 /**
- * Receives the next message in place, at an address that is a multiple of 8. Waits for a message. It is held until
+ * Receives the next message in place, at an address that is a multiple of 8. Waits for a message. The subscriber holds it until
  * sluice_mapped_subscriber_release(). Has the errors of sluice_subscriber_recv().
  */
 int sluice_mapped_subscriber_recv(struct sluice_mapped_subscriber *subscriber,
@@ -1654,19 +1661,20 @@ int sluice_mapped_subscriber_release(struct sluice_mapped_subscriber *subscriber
 int sluice_mapped_subscriber_flush(struct sluice_mapped_subscriber *subscriber);
 
 /**
- * The descriptor of the endpoint, which is readable when there is a message that was not received, or the bus has ended. A call receives
- * several messages ahead, of which the descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it.
+ * The descriptor of the endpoint, which is readable when there is a message that was not received, or the bus has ended. A call
+ * receives several messages ahead. The descriptor does not tell of them: call with a timeout of 0 until -EAGAIN before waiting for it. It
+ * belongs to the subscriber.
  */
 int sluice_mapped_subscriber_fd(const struct sluice_mapped_subscriber *subscriber);
 
 /**
  * Queries the state of the bus and of this endpoint.
  */
-int sluice_mapped_subscriber_info(struct sluice_mapped_subscriber *subscriber,
+int sluice_mapped_subscriber_info(const struct sluice_mapped_subscriber *subscriber,
                                   struct sluice_bus_state *state);
 
 /**
- * Closes and frees the subscriber, with a message that is held.
+ * Closes and frees the subscriber. A message that it holds is released.
  */
 void sluice_mapped_subscriber_close(struct sluice_mapped_subscriber *subscriber);
 
@@ -1717,8 +1725,8 @@ int sluice_server_recv(struct sluice_server *server,
 
 /**
  * The descriptor of the endpoint, which is readable when there is a request, or the bus has ended. A reply that waits for room can receive
- * requests ahead, of which the descriptor does not tell: call sluice_server_recv() with a timeout of 0 until -EAGAIN before waiting for
- * it.
+ * requests ahead. The descriptor does not tell of them: call sluice_server_recv() with a timeout of 0 until -EAGAIN before waiting for it.
+ * It belongs to the server.
  */
 int sluice_server_fd(const struct sluice_server *server);
 
@@ -1734,7 +1742,7 @@ int sluice_server_info(const struct sluice_server *server,
 void sluice_server_close(struct sluice_server *server);
 
 /**
- * The bytes of a request, and what is known of it: valid until it is answered or freed.
+ * Stores the address of the bytes of a request, and its header. The bytes are valid until the request is answered or freed.
  */
 int sluice_request_message(const struct sluice_request *request,
                            struct sluice_message *message);
@@ -1789,7 +1797,7 @@ int sluice_map_create(const char *name,
 
 /**
  * Copies the value of a key to a buffer, and returns its length. Fails with -ENOENT if there is no entry, and with -EMSGSIZE if the value
- * is longer than the buffer. `entry` is NULL, or receives what is known of the entry; after -EMSGSIZE the length of its value.
+ * is longer than the buffer. `entry` is NULL, or receives version and time to live of the entry; after -EMSGSIZE the length of its value.
  */
 ssize_t sluice_map_get(const struct sluice_map *map,
                        const void *key,
@@ -1901,7 +1909,7 @@ int sluice_watcher_recv(struct sluice_watcher *watcher,
 
 /**
  * The descriptor of the endpoint, which is readable when there is an event, or the map was destroyed. A call receives several events
- * ahead, of which the descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it. It belongs to the watcher.
+ * ahead. The descriptor does not tell of them: call with a timeout of 0 until -EAGAIN before waiting for it. It belongs to the watcher.
  */
 int sluice_watcher_fd(const struct sluice_watcher *watcher);
 
@@ -1935,8 +1943,8 @@ int sluice_feed_open_reader(const char *name,
 int sluice_feed_query(const char *name, struct sluice_feed_state *state);
 
 /**
- * Receives the next packet in place. Waits for one. It is held until sluice_feed_consumer_release(). -ENODATA is the end of the feed,
- * after all packets.
+ * Receives the next packet in place. Waits for one. The consumer holds it until sluice_feed_consumer_release(). Fails with -ENODATA at the
+ * end of the feed, after the last packet.
  */
 int sluice_feed_consumer_recv(struct sluice_feed_consumer *consumer,
                               struct sluice_packet *packet,
@@ -1972,7 +1980,7 @@ int sluice_feed_consumer_prepare_wait(struct sluice_feed_consumer *consumer);
 int sluice_feed_consumer_finish_wait(struct sluice_feed_consumer *consumer);
 
 /**
- * Closes and frees the consumer, with a packet that is held.
+ * Closes and frees the consumer. A packet that it holds is not released.
  */
 void sluice_feed_consumer_close(struct sluice_feed_consumer *consumer);
 

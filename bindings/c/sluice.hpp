@@ -8,8 +8,8 @@
 //       std::cerr << sent.error().message() << "; " << sent.error().hint() << '\n';
 //
 // An object owns what it opened, can be moved, and closes it when it is destroyed. A call on an object that was moved from fails with
-// EINVAL. Calls return a sluice::result: a value, or a sluice::error with the number, message and hint of sluice.h. What is received in
-// place is released when its object is destroyed, which must happen before its consumer is closed.
+// EINVAL. Calls return a sluice::result: a value, or a sluice::error with the number, message and hint of sluice.h. A record in
+// place is an object, which releases the record when it is destroyed. Destroy it before its consumer.
 
 #ifndef SLUICE_HPP
 #define SLUICE_HPP
@@ -181,7 +181,7 @@ inline result<void> done(long long returned)
 	return {};
 }
 
-/// A result that is a number, or what is constructed from one.
+/// A result that is a number, or an object that is constructed from one.
 template <class T> result<T> number(long long returned)
 {
 	if (returned < 0)
@@ -369,7 +369,7 @@ using packet = held<::sluice_feed_consumer, sluice_feed_consumer_release, ::slui
 
 namespace detail {
 
-/// What a call holds whose structure it fills in.
+/// The bytes in place and the structure of a call that fills in a structure.
 template <class Held, class Header, class Handle, class Call> result<Held> in_place(Handle *object, Call call)
 {
 	Header header{};

@@ -12,7 +12,7 @@ use crate::module::{
     SLUICE_KIND_BUS, SLUICE_KIND_FEED, SLUICE_KIND_MAP, SLUICE_KIND_PIPE, SLUICE_KIND_RING,
 };
 use crate::options::scope_at;
-use crate::result::{call, give, put};
+use crate::result::{call, give, put, put_next};
 
 /// The state of a channel of any kind.
 #[derive(Clone, Copy)]
@@ -111,12 +111,12 @@ pub unsafe extern "C" fn sluice_channel_query(
 ) -> c_int {
     put(state, || {
         // SAFETY: the conventions.
-        Ok(unsafe { channel(kind, name, scope) }?.info()?.into())
+        Ok(unsafe { channel(kind, name, scope) }?.info()?)
     })
 }
 
 /// Removes the name. Open endpoints stay connected; a channel without endpoints is freed. The removal of a durable map waits
-/// until the daemon has deleted what is stored, up to the deadline of the map.
+/// until the daemon has deleted its entries from the store, up to the deadline of the map.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_channel_unlink(
     kind: u32,
@@ -125,8 +125,7 @@ pub unsafe extern "C" fn sluice_channel_unlink(
 ) -> c_int {
     call(|| {
         // SAFETY: the conventions.
-        unsafe { channel(kind, name, scope) }?.unlink()?;
-        Ok(0)
+        Ok(unsafe { channel(kind, name, scope) }?.unlink()?)
     })
 }
 
@@ -140,15 +139,12 @@ pub unsafe extern "C" fn sluice_channel_destroy(
 ) -> c_int {
     call(|| {
         // SAFETY: the conventions.
-        unsafe { channel(kind, name, scope) }?.destroy()?;
-        Ok(0)
+        Ok(unsafe { channel(kind, name, scope) }?.destroy()?)
     })
 }
 
 /// A list of channels. One thread at a time may use it.
-pub struct ChannelList {
-    list: List,
-}
+pub struct ChannelList(List);
 
 /// Lists the channels of a scope, sorted by kind and name. The scope has the meaning of `scope` in struct sluice_channel; feeds are
 /// in "/".
@@ -160,9 +156,7 @@ pub unsafe extern "C" fn sluice_channel_list_open(
     give(list, || {
         // SAFETY: the conventions.
         let scope = unsafe { scope_at(scope) }?.unwrap_or_else(sluice::Scope::own);
-        Ok(ChannelList {
-            list: sluice::list(&scope)?,
-        })
+        Ok(ChannelList(sluice::list(&scope)?))
     })
 }
 
@@ -172,11 +166,7 @@ pub extern "C" fn sluice_channel_list_next(
     list: Option<&mut ChannelList>,
     state: Option<&mut MaybeUninit<ChannelState>>,
 ) -> c_int {
-    call(|| {
-        let (list, state) = (given(list)?, given(state)?);
-        let next = list.list.next().transpose()?;
-        Ok(next.map(|info| state.write(info.into())).is_some().into())
-    })
+    put_next(state, || Ok(given(list)?.0.next().transpose()?))
 }
 
 /// Frees the list.

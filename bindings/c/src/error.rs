@@ -46,6 +46,7 @@ impl Failure {
     }
 
     /// The end of a stream, which is no error.
+    #[cold]
     pub fn ended() -> Self {
         Self::new(
             libc::ENODATA,
@@ -69,7 +70,6 @@ impl Failure {
         -self.errno
     }
 
-    #[cold]
     fn of(error: &(dyn Error + 'static)) -> Self {
         if let Some(message) = would_block(error) {
             return Self::new(libc::EAGAIN, message, AGAIN);
@@ -100,6 +100,9 @@ impl Failure {
 }
 
 impl<E: Error + 'static> From<E> for Failure {
+    /// Not inlined, so that a call that succeeds needs no registers for it.
+    #[cold]
+    #[inline(never)]
     fn from(error: E) -> Self {
         Self::of(&error)
     }

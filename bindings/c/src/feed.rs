@@ -10,21 +10,24 @@ use sluice::Feed;
 use sluice::feed::{self, FeedInfo, Header, Receiver, Simulator};
 
 use crate::error::Result;
-use crate::held::Holder;
-use crate::input::{Wait, given, nanoseconds, spin_limit, text};
+use crate::held::{Holder, holding, idle};
+use crate::input::{Timeout, given, nanoseconds, spin_limit, text};
 use crate::result::{call, give, put};
 
-/// Receives the packets of a feed in place. One thread at a time may use it, and one process: in a child its calls fail with -ENXIO. While
-/// a packet is held, calls other than release, close and those that only query the object fail with -EBUSY.
-pub struct FeedConsumer {
-    consumer: Holder<feed::Consumer, feed::Packet<'static>>,
-    fd: c_int,
+/// Receives the packets of a feed in place. One thread at a time may use it. In a child of the process that has opened it, calls that
+/// receive or wait fail with -ENXIO, and a release has no effect on the feed. While it holds a packet, its calls fail with -EBUSY, except
+/// release, close and the query of the descriptor.
+pub struct FeedConsumer(feed::Consumer);
+
+impl Holder for FeedConsumer {
+    #[inline]
+    fn is_holding(&self) -> bool {
+        self.0.is_holding()
+    }
 }
 
 /// Receives copies of the packets of a feed. One thread at a time may use it.
-pub struct FeedReader {
-    reader: feed::Reader,
-}
+pub struct FeedReader(feed::Reader);
 
 /// A packet of a feed.
 #[repr(C)]
@@ -97,22 +100,6 @@ impl From<FeedInfo> for FeedState {
     }
 }
 
-impl FeedConsumer {
-    fn recv(&mut self, wait: Wait) -> Result<Packet> {
-        let receive = |consumer: &'static mut feed::Consumer| {
-            Ok(match wait {
-                Wait::Forever => consumer.recv(),
-                Wait::Never => consumer.try_recv(),
-                Wait::For(limit) => consumer.recv_timeout(limit),
-            }?)
-        };
-        // SAFETY: the reference is in the packet only, which is dropped where it is taken.
-        let packet = unsafe { self.consumer.hold(receive) }?;
-        let bytes = packet.bytes();
-        Ok(Packet::new(packet, bytes.as_ptr(), bytes.len()))
-    }
-}
-
 /// # Safety
 /// The name is NULL or a text.
 unsafe fn open(name: *const c_char) -> Result<Feed> {
@@ -132,11 +119,7 @@ pub unsafe extern "C" fn sluice_feed_open_consumer(
 ) -> c_int {
     give(consumer, || {
         // SAFETY: the conventions.
-        let consumer = unsafe { open(name) }?.map()?;
-        Ok(FeedConsumer {
-            fd: consumer.as_fd().as_raw_fd(),
-            consumer: Holder::new(consumer),
-        })
+        Ok(FeedConsumer(unsafe { open(name) }?.map()?))
     })
 }
 
@@ -149,8 +132,7 @@ pub unsafe extern "C" fn sluice_feed_open_reader(
 ) -> c_int {
     give(reader, || {
         // SAFETY: the conventions.
-        let reader = unsafe { open(name) }?.reader()?;
-        Ok(FeedReader { reader })
+        Ok(FeedReader(unsafe { open(name) }?.reader()?))
     })
 }
 
@@ -162,28 +144,33 @@ pub unsafe extern "C" fn sluice_feed_query(
 ) -> c_int {
     put(state, || {
         // SAFETY: the conventions.
-        let name = unsafe { text(name) }?;
-        Ok(Feed::named(name).info()?.into())
+        Ok(Feed::named(unsafe { text(name) }?).info()?)
     })
 }
 
-/// Receives the next packet in place. Waits for one. It is held until sluice_feed_consumer_release(). -ENODATA is the end of the feed,
-/// after all packets.
+/// Receives the next packet in place. Waits for one. The consumer holds it until sluice_feed_consumer_release(). Fails with -ENODATA at the
+/// end of the feed, after the last packet.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_consumer_recv(
     consumer: Option<&mut FeedConsumer>,
     packet: Option<&mut MaybeUninit<Packet>>,
     timeout_ms: c_int,
 ) -> c_int {
-    put(packet, || given(consumer)?.recv(timeout_ms.into()))
+    put(packet, || {
+        let received = idle(consumer)?.0.recv_within(Timeout(timeout_ms))?;
+        let bytes = received.bytes();
+        let packet = Packet::new(&received, bytes.as_ptr(), bytes.len());
+        received.hold();
+        Ok(packet)
+    })
 }
 
 /// Releases the packet.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_consumer_release(consumer: Option<&mut FeedConsumer>) -> c_int {
     call(|| {
-        drop(given(consumer)?.consumer.take_held()?);
-        Ok(0)
+        holding(consumer)?.0.release_held();
+        Ok(())
     })
 }
 
@@ -195,9 +182,9 @@ pub extern "C" fn sluice_feed_consumer_set_spin_limit(
     limit_ns: i64,
 ) -> c_int {
     call(|| {
-        let consumer = given(consumer)?.consumer.idle()?;
-        consumer.set_spin_limit(spin_limit(limit_ns).unwrap_or(DEFAULT_SPIN_LIMIT));
-        Ok(0)
+        let limit = spin_limit(limit_ns).unwrap_or(DEFAULT_SPIN_LIMIT);
+        idle(consumer)?.0.set_spin_limit(limit);
+        Ok(())
     })
 }
 
@@ -207,26 +194,26 @@ const DEFAULT_SPIN_LIMIT: Duration = sluice::ring::SocketOptions::DEFAULT_SPIN_L
 /// to the consumer.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_consumer_fd(consumer: Option<&FeedConsumer>) -> c_int {
-    call(|| Ok(given(consumer)?.fd))
+    call(|| Ok(given(consumer)?.0.as_fd().as_raw_fd()))
 }
 
 /// Prepares to wait until the descriptor is readable. Returns 1: wait; or 0: a packet or the end is available already. Call
 /// sluice_feed_consumer_finish_wait() after the wait, or instead of it, before other calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_consumer_prepare_wait(consumer: Option<&mut FeedConsumer>) -> c_int {
-    call(|| Ok(given(consumer)?.consumer.idle()?.prepare_wait()?.into()))
+    call(|| Ok(idle(consumer)?.0.prepare_wait()?))
 }
 
 /// Ends the wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_consumer_finish_wait(consumer: Option<&mut FeedConsumer>) -> c_int {
     call(|| {
-        given(consumer)?.consumer.idle()?.finish_wait();
-        Ok(0)
+        idle(consumer)?.0.finish_wait();
+        Ok(())
     })
 }
 
-/// Closes and frees the consumer, with a packet that is held.
+/// Closes and frees the consumer. A packet that it holds is not released.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_consumer_close(consumer: Option<Box<FeedConsumer>>) {
     drop(consumer);
@@ -241,12 +228,7 @@ pub extern "C" fn sluice_feed_reader_recv(
     timeout_ms: c_int,
 ) -> c_int {
     put(packet, || {
-        let reader = &mut given(reader)?.reader;
-        let packet = match Wait::from(timeout_ms) {
-            Wait::Forever => reader.recv(),
-            Wait::Never => reader.try_recv(),
-            Wait::For(limit) => reader.recv_timeout(limit),
-        }?;
+        let packet = given(reader)?.0.recv_within(Timeout(timeout_ms))?;
         let bytes = packet.bytes();
         Ok(Packet::new(&packet, bytes.as_ptr(), bytes.len()))
     })
@@ -255,7 +237,7 @@ pub extern "C" fn sluice_feed_reader_recv(
 /// The descriptor of the endpoint, which is readable when there is a packet or the feed has ended. It belongs to the reader.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_feed_reader_fd(reader: Option<&FeedReader>) -> c_int {
-    call(|| Ok(given(reader)?.reader.as_fd().as_raw_fd()))
+    call(|| Ok(given(reader)?.0.as_fd().as_raw_fd()))
 }
 
 /// Closes and frees the reader.

@@ -6,12 +6,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::ptr;
 use std::slice;
 use std::time::Duration;
 
+use sluice::Wait;
+
 use crate::error::{Failure, Result};
 
-/// What is not NULL.
+/// An argument that is not NULL.
 #[inline]
 pub fn given<T>(argument: Option<T>) -> Result<T> {
     argument.ok_or_else(null)
@@ -118,43 +121,63 @@ fn bad_length() -> Failure {
 /// A structure of options.
 ///
 /// # Safety
-/// It has the layout of C and begins with its size, a usize. All of its bytes may be zero.
+/// It has the layout of C, begins with its size, a usize, and consists of integers and of pointers that may be NULL.
 pub unsafe trait Options: Copy {
-    /// The fields that must be zero.
-    fn reserved(&self) -> &[u64];
+    /// The size in the first release that has the structure. A structure that has grown keeps it.
+    const FIRST_SIZE: usize = size_of::<Self>();
+
+    /// Whether the reserved fields are zero.
+    fn is_reserved_zero(&self) -> bool;
+}
+
+/// Implements [`Options`] for structures with these reserved fields.
+macro_rules! options_of_c {
+    ($($options:ty: $($reserved:ident),+;)+) => {$(
+        // SAFETY: it is such a structure.
+        unsafe impl crate::input::Options for $options {
+            fn is_reserved_zero(&self) -> bool {
+                $(crate::input::is_zero(&self.$reserved))&&+
+            }
+        }
+    )+};
+}
+pub(crate) use options_of_c;
+
+pub fn is_zero<T: Default + PartialEq>(field: &T) -> bool {
+    *field == T::default()
 }
 
 /// No structure of options will ever be longer.
 const OPTIONS_MAX: usize = 4096;
 
-/// The options that C passes; NULL: zeros. A program that was compiled with a later version may have more fields than this library knows;
-/// they must be zero.
+/// The options that C passes; NULL: zeros. The fields that a program with an earlier header does not have are zeros. A program with a later
+/// header may have more fields than this library knows; they must be zero.
 ///
 /// # Safety
 /// The pointer is NULL or points to such a structure.
 pub unsafe fn options<T: Options>(passed: *const T) -> Result<T> {
+    let mut options = MaybeUninit::<T>::zeroed();
     if passed.is_null() {
         // SAFETY: the trait guarantees that zeros are a value.
-        return Ok(unsafe { MaybeUninit::zeroed().assume_init() });
+        return Ok(unsafe { options.assume_init() });
     }
     // SAFETY: it begins with its size.
     let size = unsafe { passed.cast::<usize>().read() };
-    if !(size_of::<T>()..=OPTIONS_MAX).contains(&size) {
+    if !(T::FIRST_SIZE..=OPTIONS_MAX).contains(&size) {
         return Err(Failure::invalid(
             c"the options have an unknown size",
             c"initialise them with the macro SLUICE_..._OPTIONS_INIT",
         ));
     }
     // SAFETY: it has this size.
-    let (options, later) = unsafe {
-        let later = passed.add(1).cast::<u8>();
-        (
-            passed.read(),
-            slice::from_raw_parts(later, size - size_of::<T>()),
-        )
+    let passed = unsafe { slice::from_raw_parts(passed.cast::<u8>(), size) };
+    let (known, later) = passed.split_at(size.min(size_of::<T>()));
+    // SAFETY: the trait guarantees that all bytes are a value.
+    let options = unsafe {
+        ptr::copy_nonoverlapping(known.as_ptr(), options.as_mut_ptr().cast(), known.len());
+        options.assume_init()
     };
-    check_zero(options.reserved().iter().all(|word| *word == 0))?;
-    check_zero(later.iter().all(|byte| *byte == 0))?;
+    check_zero(options.is_reserved_zero() && later.iter().all(|byte| *byte == 0))?;
     Ok(options)
 }
 
@@ -185,19 +208,13 @@ pub fn has(flags: u32, flag: u32) -> bool {
     flags & flag != 0
 }
 
-/// The time for which a call may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    Never,
-    For(Duration),
-    Forever,
-}
+/// A timeout in milliseconds, as of poll(2).
+#[derive(Clone, Copy)]
+pub struct Timeout(pub c_int);
 
-/// Milliseconds as of poll(2).
-impl From<c_int> for Wait {
-    #[inline]
-    fn from(timeout_ms: c_int) -> Self {
-        match timeout_ms {
+impl From<Timeout> for Wait {
+    fn from(Timeout(ms): Timeout) -> Self {
+        match ms {
             ..0 => Self::Forever,
             0 => Self::Never,
             ms => Self::For(Duration::from_millis(ms.unsigned_abs().into())),
@@ -225,22 +242,26 @@ pub fn nanoseconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::ptr;
-
     use super::*;
 
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    /// A structure that had no field `second` in its first release.
+    #[derive(Clone, Copy, Debug)]
     #[repr(C)]
     struct Known {
         size: usize,
-        value: u64,
-        reserved: [u64; 1],
+        first: u64,
+        reserved: u64,
+        second: u64,
     }
+
+    const FIRST_SIZE: usize = size_of::<Known>() - size_of::<u64>();
 
     // SAFETY: it begins with its size, and consists of integers.
     unsafe impl Options for Known {
-        fn reserved(&self) -> &[u64] {
-            &self.reserved
+        const FIRST_SIZE: usize = FIRST_SIZE;
+
+        fn is_reserved_zero(&self) -> bool {
+            self.reserved == 0
         }
     }
 
@@ -250,49 +271,48 @@ mod tests {
         more: u64,
     }
 
-    fn read(later: &Later) -> std::result::Result<u64, c_int> {
-        // SAFETY: it is such a structure, perhaps of a later version.
+    fn read(later: &Later) -> std::result::Result<(u64, u64), c_int> {
+        // SAFETY: it is such a structure, perhaps of an earlier or a later version.
         let options = unsafe { options(ptr::from_ref(later).cast::<Known>()) };
         options
-            .map(|known| known.value)
+            .map(|known| (known.first, known.second))
             .map_err(|failure| failure.returned())
     }
 
     fn later(size: usize) -> Later {
-        let reserved = [0];
-        Later {
-            known: Known {
-                size,
-                value: 7,
-                reserved,
-            },
-            more: 0,
-        }
+        let known = Known {
+            size,
+            first: 7,
+            reserved: 0,
+            second: 8,
+        };
+        Later { known, more: 0 }
     }
 
     #[test]
-    fn options_may_be_those_of_a_later_version() {
+    fn options_may_be_those_of_an_earlier_or_a_later_version() {
+        assert_eq!(read(&later(FIRST_SIZE)), Ok((7, 0)));
         for size in [size_of::<Known>(), size_of::<Later>()] {
-            assert_eq!(read(&later(size)), Ok(7));
+            assert_eq!(read(&later(size)), Ok((7, 8)));
         }
         let mut used = later(size_of::<Later>());
         used.more = 1;
         assert_eq!(read(&used), Err(-libc::EINVAL));
         used.known.size = size_of::<Known>();
-        assert_eq!(read(&used), Ok(7));
+        assert_eq!(read(&used), Ok((7, 8)));
     }
 
     #[test]
     fn other_sizes_and_reserved_fields_are_refused() {
-        for size in [0, 1, size_of::<Known>() - 1, OPTIONS_MAX + 1, usize::MAX] {
+        for size in [0, 1, FIRST_SIZE - 1, OPTIONS_MAX + 1, usize::MAX] {
             assert_eq!(read(&later(size)), Err(-libc::EINVAL), "{size}");
         }
         let mut reserved = later(size_of::<Known>());
-        reserved.known.reserved = [1];
+        reserved.known.reserved = 1;
         assert_eq!(read(&reserved), Err(-libc::EINVAL));
         // SAFETY: NULL is permitted.
         let default = unsafe { options::<Known>(ptr::null()) }.unwrap();
-        assert_eq!(default.value, 0);
+        assert_eq!((default.first, default.second), (0, 0));
     }
 
     #[test]
@@ -310,10 +330,10 @@ mod tests {
 
     #[test]
     fn timeouts_are_those_of_poll() {
-        assert_eq!(Wait::from(-1), Wait::Forever);
-        assert_eq!(Wait::from(c_int::MIN), Wait::Forever);
-        assert_eq!(Wait::from(0), Wait::Never);
-        assert_eq!(Wait::from(7), Wait::For(Duration::from_millis(7)));
+        assert_eq!(Wait::from(Timeout(-1)), Wait::Forever);
+        assert_eq!(Wait::from(Timeout(c_int::MIN)), Wait::Forever);
+        assert_eq!(Wait::from(Timeout(0)), Wait::Never);
+        assert_eq!(Wait::from(Timeout(7)), Wait::For(Duration::from_millis(7)));
         assert_eq!(spin_limit(0), None);
         assert_eq!(spin_limit(-1), Some(Duration::ZERO));
         assert_eq!(spin_limit(5), Some(Duration::from_nanos(5)));

@@ -40,6 +40,6 @@ pub extern "C" fn sluice_module_version() -> c_int {
 pub extern "C" fn sluice_module_has_kind(kind: u32) -> c_int {
     call(|| {
         let has = |features: Features| features.has_kind(Kind::from(kind));
-        Ok(sluice::features().map(has)?.into())
+        Ok(sluice::features().map(has)?)
     })
 }

@@ -39,18 +39,20 @@ pub struct Channel {
 }
 
 impl Channel {
+    pub fn is_default(&self) -> bool {
+        self.scope.is_null() && self.capacity == 0 && self.flags == 0 && self.permissions == 0
+    }
+
     /// # Safety
     /// The scope is NULL or a text.
     pub unsafe fn apply<K: Creatable>(
         &self,
-        mut options: sluice::Options<K>,
+        options: sluice::Options<K>,
     ) -> Result<sluice::Options<K>> {
         check_flags(self.flags, FLAGS)?;
         check_zero(self.reserved == [0; 2])?;
         // SAFETY: as the caller guarantees.
-        if let Some(scope) = unsafe { scope_at(self.scope) }? {
-            options = options.scope(scope);
-        }
+        let mut options = unsafe { in_scope(options, self.scope) }?;
         if self.capacity != 0 {
             options = options.capacity(self.capacity);
         }
@@ -63,6 +65,21 @@ impl Channel {
             .any_owner(has(self.flags, SLUICE_ANY_OWNER))
             .persistent(has(self.flags, SLUICE_PERSISTENT)))
     }
+}
+
+/// The channel of a name, in the scope of a path.
+///
+/// # Safety
+/// The path is NULL or a text.
+pub unsafe fn in_scope<K: Creatable>(
+    named: sluice::Options<K>,
+    directory: *const c_char,
+) -> Result<sluice::Options<K>> {
+    // SAFETY: as the caller guarantees.
+    Ok(match unsafe { scope_at(directory) }? {
+        Some(scope) => named.scope(scope),
+        None => named,
+    })
 }
 
 /// The scope of a path; none if it is NULL.

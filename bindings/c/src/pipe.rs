@@ -3,14 +3,14 @@
 
 use std::ffi::{c_char, c_int};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{IntoRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use sluice::Pipe;
 use sluice::pipe::{PipeInfo, Reader};
 
 use crate::error::{Failure, Result};
-use crate::input::{Options, check_flags, check_zero, has, nanoseconds, options, owned, text};
+use crate::input::{check_flags, has, nanoseconds, options, options_of_c, owned, text};
 use crate::options::Channel;
 use crate::result::{call, put};
 
@@ -27,24 +27,12 @@ pub struct PipeOptions {
     /// SLUICE_PIPE_NONBLOCK.
     pub flags: u32,
     /// Zero.
-    pub reserved_flags: u32,
+    pub reserved_word: u32,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 4],
 }
 
-// SAFETY: it begins with its size, and consists of integers and a pointer that may be null.
-unsafe impl Options for PipeOptions {
-    fn reserved(&self) -> &[u64] {
-        &self.reserved
-    }
-}
-
-impl PipeOptions {
-    fn check(&self) -> Result<()> {
-        check_flags(self.flags, SLUICE_PIPE_NONBLOCK)?;
-        check_zero(self.reserved_flags == 0)
-    }
-}
+options_of_c! { PipeOptions: reserved_word, reserved; }
 
 /// The state of a pipe. The counts of pages are totals since the pipe was created.
 #[repr(C)]
@@ -85,13 +73,21 @@ impl From<PipeInfo> for PipeState {
 
 /// # Safety
 /// As of sluice_pipe_open_reader().
-unsafe fn named(name: *const c_char, passed: *const PipeOptions) -> Result<sluice::pipe::Options> {
+unsafe fn passed(passed: *const PipeOptions) -> Result<(Channel, bool)> {
+    // SAFETY: as the caller guarantees.
+    let passed = unsafe { options(passed) }?;
+    check_flags(passed.flags, SLUICE_PIPE_NONBLOCK)?;
+    Ok((passed.channel, has(passed.flags, SLUICE_PIPE_NONBLOCK)))
+}
+
+/// # Safety
+/// As of sluice_pipe_open_reader().
+unsafe fn named(name: *const c_char, options: *const PipeOptions) -> Result<sluice::pipe::Options> {
     // SAFETY: as the caller guarantees.
     unsafe {
-        let passed = options(passed)?;
-        passed.check()?;
-        let pipe = passed.channel.apply(Pipe::named(text(name)?))?;
-        Ok(pipe.nonblocking(has(passed.flags, SLUICE_PIPE_NONBLOCK)))
+        let (channel, nonblocking) = passed(options)?;
+        let pipe = channel.apply(Pipe::named(text(name)?))?;
+        Ok(pipe.nonblocking(nonblocking))
     }
 }
 
@@ -99,20 +95,12 @@ unsafe fn named(name: *const c_char, passed: *const PipeOptions) -> Result<sluic
 ///
 /// # Safety
 /// As of sluice_pipe_open_reader().
-unsafe fn unnamed(passed: *const PipeOptions) -> Result<sluice::pipe::Unnamed> {
+unsafe fn unnamed(options: *const PipeOptions) -> Result<sluice::pipe::Unnamed> {
     // SAFETY: as the caller guarantees.
-    let passed = unsafe { options(passed) }?;
-    passed.check()?;
-    let Channel {
-        scope,
-        capacity,
-        flags,
-        permissions,
-        ..
-    } = passed.channel;
-    match (scope.is_null(), capacity, flags, permissions) {
-        (true, 0, 0, 0) => Ok(Pipe::unnamed().nonblocking(has(passed.flags, SLUICE_PIPE_NONBLOCK))),
-        _ => Err(Failure::invalid(
+    let (channel, nonblocking) = unsafe { passed(options) }?;
+    match channel.is_default() {
+        true => Ok(Pipe::unnamed().nonblocking(nonblocking)),
+        false => Err(Failure::invalid(
             c"a pipe without a name has no options of a channel",
             c"leave them out, or name the pipe",
         )),
@@ -120,21 +108,22 @@ unsafe fn unnamed(passed: *const PipeOptions) -> Result<sluice::pipe::Unnamed> {
 }
 
 /// Opens a pipe for reading, and returns a descriptor. Waits for a writer, unless SLUICE_PIPE_NONBLOCK is set. With a name of NULL, opens
-/// the pipe of the cgroup of the caller, /dev/sluice/pipe. As read(2) of a FIFO, a read returns 0 when there is no writer. SIGPIPE is
-/// raised as by a FIFO, too.
+/// the pipe of the cgroup of the caller, /dev/sluice/pipe. As read(2) of a FIFO, a read returns 0 when there is no writer. As write(2) to a
+/// FIFO, a write without a reader raises SIGPIPE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_pipe_open_reader(
     name: *const c_char,
     options: *const PipeOptions,
 ) -> c_int {
     call(|| {
-        let reader = match name.is_null() {
-            // SAFETY: the conventions.
-            true => unsafe { unnamed(options) }?.reader()?,
-            // SAFETY: the conventions.
-            false => unsafe { named(name, options) }?.reader()?,
+        // SAFETY: the conventions.
+        let reader = unsafe {
+            match name.is_null() {
+                true => unnamed(options)?.reader()?,
+                false => named(name, options)?.reader()?,
+            }
         };
-        Ok(OwnedFd::from(reader).into_raw_fd())
+        Ok(OwnedFd::from(reader))
     })
 }
 
@@ -146,13 +135,14 @@ pub unsafe extern "C" fn sluice_pipe_open_writer(
     options: *const PipeOptions,
 ) -> c_int {
     call(|| {
-        let writer = match name.is_null() {
-            // SAFETY: the conventions.
-            true => unsafe { unnamed(options) }?.writer()?,
-            // SAFETY: the conventions.
-            false => unsafe { named(name, options) }?.writer()?,
+        // SAFETY: the conventions.
+        let writer = unsafe {
+            match name.is_null() {
+                true => unnamed(options)?.writer()?,
+                false => named(name, options)?.writer()?,
+            }
         };
-        Ok(OwnedFd::from(writer).into_raw_fd())
+        Ok(OwnedFd::from(writer))
     })
 }
 
@@ -165,7 +155,7 @@ pub unsafe extern "C" fn sluice_pipe_create(
     call(|| {
         // SAFETY: the conventions.
         unsafe { named(name, options) }?.create_persistent()?;
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -179,7 +169,7 @@ fn borrowed(fd: c_int) -> Result<ManuallyDrop<Reader>> {
 /// Sets the capacity of a pipe, rounded up to a power of two of pages, and returns it.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_pipe_set_capacity(fd: c_int, bytes: u64) -> i64 {
-    call(|| Ok(borrowed(fd)?.set_capacity(bytes)? as i64))
+    call(|| Ok(borrowed(fd)?.set_capacity(bytes)?))
 }
 
 /// Sets how long a call on this endpoint spins at most before it blocks, in nanoseconds, and returns the effective limit: at most the
@@ -188,12 +178,12 @@ pub extern "C" fn sluice_pipe_set_capacity(fd: c_int, bytes: u64) -> i64 {
 pub extern "C" fn sluice_pipe_set_spin_limit(fd: c_int, limit_ns: u64) -> i64 {
     call(|| {
         let limit = borrowed(fd)?.set_spin_limit(Duration::from_nanos(limit_ns))?;
-        Ok(nanoseconds(limit) as i64)
+        Ok(nanoseconds(limit))
     })
 }
 
 /// Queries the state of the pipe of an endpoint. sluice_channel_query() queries a named pipe without opening it.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_pipe_info(fd: c_int, state: Option<&mut MaybeUninit<PipeState>>) -> c_int {
-    put(state, || Ok(borrowed(fd)?.info()?.into()))
+    put(state, || Ok(borrowed(fd)?.info()?))
 }

@@ -349,7 +349,8 @@ static void a_child_cannot_use_a_side(void)
 	child = fork();
 	if (child == 0) {
 		EXPECT_EQ(sluice_consumer_release(consumer), 0);
-		EXPECT_EQ(sluice_producer_cancel(producer), 0);
+		EXPECT_EQ(sluice_producer_commit(producer, 6), -ENXIO);
+		EXPECT_EQ(sluice_producer_cancel(producer), -EINVAL);
 		EXPECT_EQ(sluice_producer_send(producer, "child", 5, 0), -ENXIO);
 		EXPECT_EQ(sluice_producer_reserve(producer, 5, &room, 0), -ENXIO);
 		EXPECT_EQ(sluice_producer_flush(producer, 0), -ENXIO);

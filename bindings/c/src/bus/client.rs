@@ -3,33 +3,18 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::time::Duration;
 
 use sluice::bus;
 
 use super::message::Message;
 use super::options::{BusOptions, named};
 use super::state::BusState;
-use crate::error::{Failure, Result};
-use crate::input::{Wait, bytes, given};
+use crate::error::Failure;
+use crate::input::{Timeout, bytes, given};
 use crate::result::{give, put};
 
 /// Sends requests to the servers of a bus, each to the next one. Use one client per thread and process.
-pub struct Client {
-    client: bus::Client,
-}
-
-impl Client {
-    fn call(&mut self, request: &[u8], timeout_ms: c_int) -> Result<Message> {
-        let reply = match Wait::from(timeout_ms) {
-            Wait::Forever => self.client.call(request),
-            Wait::Never => self.client.call_timeout(request, Duration::ZERO),
-            Wait::For(limit) => self.client.call_timeout(request, limit),
-        };
-        let reply = reply.map_err(|error| Failure::from(error).at_once(timeout_ms));
-        Ok(reply?.into())
-    }
-}
+pub struct Client(bus::Client);
 
 /// Opens a multicast bus to send requests to its servers. Fails with -ENOENT if no server has created the bus yet, unless SLUICE_CREATE is
 /// set.
@@ -41,8 +26,7 @@ pub unsafe extern "C" fn sluice_bus_open_client(
 ) -> c_int {
     give(client, || {
         // SAFETY: the conventions.
-        let client = unsafe { named(name, options) }?.client()?;
-        Ok(Client { client })
+        Ok(Client(unsafe { named(name, options) }?.client()?))
     })
 }
 
@@ -60,7 +44,8 @@ pub unsafe extern "C" fn sluice_client_call(
     put(reply, || {
         // SAFETY: the conventions.
         let request = unsafe { bytes(request, length) }?;
-        given(client)?.call(request, timeout_ms)
+        let reply = given(client)?.0.call_within(request, Timeout(timeout_ms));
+        reply.map_err(|error| Failure::from(error).at_once(timeout_ms))
     })
 }
 
@@ -70,7 +55,7 @@ pub extern "C" fn sluice_client_info(
     client: Option<&Client>,
     state: Option<&mut MaybeUninit<BusState>>,
 ) -> c_int {
-    put(state, || Ok(given(client)?.client.info()?.into()))
+    put(state, || Ok(given(client)?.0.info()?))
 }
 
 /// Closes and frees the client.

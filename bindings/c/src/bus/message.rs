@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of a message.
+//! The messages of buses.
 
 use std::ffi::c_void;
 use std::ptr;

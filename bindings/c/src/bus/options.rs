@@ -7,7 +7,7 @@ use sluice::Bus;
 use sluice::bus::{Mode, Policies, Policy};
 
 use crate::error::{Failure, Result};
-use crate::input::{Options, check_flags, has, options, text};
+use crate::input::{check_flags, has, options, options_of_c, text};
 use crate::options::Channel;
 use crate::result::call;
 
@@ -48,7 +48,7 @@ pub struct BusOptions {
     pub mode: u32,
     /// The policies that subscribers may have, added up. 0: drop and evict. None in the mode unicast.
     pub policies: u32,
-    /// The policy of this subscriber. 0: drop, or what the bus permits instead.
+    /// The policy of this subscriber. 0: drop; if the bus does not permit that, a policy that it permits.
     pub policy: u32,
     /// SLUICE_MAPPABLE, SLUICE_MONITOR.
     pub flags: u32,
@@ -58,12 +58,7 @@ pub struct BusOptions {
     pub reserved: [u64; 4],
 }
 
-// SAFETY: it begins with its size, and consists of integers and a pointer that may be null.
-unsafe impl Options for BusOptions {
-    fn reserved(&self) -> &[u64] {
-        &self.reserved
-    }
-}
+options_of_c! { BusOptions: reserved; }
 
 /// The policies of added numbers.
 fn policies(bits: u32) -> impl Iterator<Item = Policy> {
@@ -150,6 +145,6 @@ pub unsafe extern "C" fn sluice_bus_create(
     call(|| {
         // SAFETY: the conventions.
         unsafe { named(name, options) }?.create_persistent()?;
-        Ok(0)
+        Ok(())
     })
 }

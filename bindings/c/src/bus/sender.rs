@@ -4,6 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
+use std::ptr;
 
 use libc::ssize_t;
 use sluice::bus;
@@ -11,20 +12,12 @@ use sluice::bus;
 use super::options::{BusOptions, named};
 use super::state::{BusState, SubscriberState, list};
 use super::subscriber::Subscriber;
-use crate::input::{Wait, array_mut, bytes, given, owned};
-use crate::result::{call, give, put};
+use crate::input::{Timeout, array_mut, bytes, given, owned};
+use crate::result::{boxed, call, give, put};
 
 /// Sends messages on a bus. Several threads may use it at the same time. A child of fork(2) may use it; the endpoint is closed when both
 /// processes have closed it.
-pub struct Sender {
-    sender: bus::Sender,
-}
-
-impl From<bus::Sender> for Sender {
-    fn from(sender: bus::Sender) -> Self {
-        Self { sender }
-    }
-}
+pub struct Sender(bus::Sender);
 
 /// Opens a bus to send.
 #[unsafe(no_mangle)]
@@ -35,12 +28,12 @@ pub unsafe extern "C" fn sluice_bus_open_sender(
 ) -> c_int {
     give(sender, || {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?.sender()?.into())
+        Ok(Sender(unsafe { named(name, options) }?.sender()?))
     })
 }
 
-/// Opens a bus to send and to receive, through one endpoint with one id. In the mode broadcast the subscriber also receives what it sends
-/// itself. Close both.
+/// Opens a bus to send and to receive, through one endpoint with one id. In the mode broadcast the subscriber also receives the
+/// messages of the sender. Close both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_bus_open_endpoint(
     name: *const c_char,
@@ -50,13 +43,13 @@ pub unsafe extern "C" fn sluice_bus_open_endpoint(
 ) -> c_int {
     call(|| {
         let (sender, subscriber) = (given(sender)?, given(subscriber)?);
-        sender.write(std::ptr::null_mut());
-        subscriber.write(std::ptr::null_mut());
+        sender.write(ptr::null_mut());
+        subscriber.write(ptr::null_mut());
         // SAFETY: the conventions.
         let (sends, receives) = unsafe { named(name, options) }?.endpoint()?;
-        sender.write(Box::into_raw(Box::new(sends.into())));
-        subscriber.write(Box::into_raw(Box::new(receives.into())));
-        Ok(0)
+        sender.write(boxed(Sender(sends)));
+        subscriber.write(boxed(receives));
+        Ok(())
     })
 }
 
@@ -68,7 +61,7 @@ pub unsafe extern "C" fn sluice_sender_attach(
 ) -> c_int {
     // SAFETY: the conventions.
     let endpoint = unsafe { owned(fd) };
-    give(sender, || Ok(bus::Sender::attach(endpoint?)?.into()))
+    give(sender, || Ok(Sender(bus::Sender::attach(endpoint?)?)))
 }
 
 /// Sends a message to the subscribers that the mode of the bus selects. Waits while a subscriber that blocks senders has no room.
@@ -84,19 +77,12 @@ pub unsafe extern "C" fn sluice_sender_send(
     call(|| {
         // SAFETY: the conventions.
         let message = unsafe { bytes(message, length) }?;
-        let sender = &given(sender)?.sender;
-        match Wait::from(timeout_ms) {
-            Wait::Forever => sender.send(message),
-            Wait::Never => sender.try_send(message),
-            Wait::For(limit) => sender.send_timeout(message, limit),
-        }?;
-        Ok(0)
+        Ok(given(sender)?.0.send_within(message, Timeout(timeout_ms))?)
     })
 }
 
-/// Sends a message to one subscriber, whose id is in its messages and in the list of subscribers. Has the errors of sluice_sender_send(),
-/// and
-/// -ENOENT if the subscriber has ended. Not in the mode unicast, and not on a mappable bus.
+/// Sends a message to one subscriber, whose id is in its messages and in the list of subscribers. Fails with -ENOENT if the subscriber has
+/// ended; also has the errors of sluice_sender_send(). Not in the mode unicast, and not on a mappable bus.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_sender_send_to(
     sender: Option<&Sender>,
@@ -108,13 +94,8 @@ pub unsafe extern "C" fn sluice_sender_send_to(
     call(|| {
         // SAFETY: the conventions.
         let message = unsafe { bytes(message, length) }?;
-        let sender = &given(sender)?.sender;
-        match Wait::from(timeout_ms) {
-            Wait::Forever => sender.send_to(id, message),
-            Wait::Never => sender.try_send_to(id, message),
-            Wait::For(limit) => sender.send_to_timeout(id, message, limit),
-        }?;
-        Ok(0)
+        let sender = &given(sender)?.0;
+        Ok(sender.send_to_within(id, message, Timeout(timeout_ms))?)
     })
 }
 
@@ -122,7 +103,7 @@ pub unsafe extern "C" fn sluice_sender_send_to(
 /// belongs to the sender.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_sender_fd(sender: Option<&Sender>) -> c_int {
-    call(|| Ok(given(sender)?.sender.as_raw_fd()))
+    call(|| Ok(given(sender)?.0.as_raw_fd()))
 }
 
 /// Queries the state of the bus and of this endpoint.
@@ -131,7 +112,7 @@ pub extern "C" fn sluice_sender_info(
     sender: Option<&Sender>,
     state: Option<&mut MaybeUninit<BusState>>,
 ) -> c_int {
-    put(state, || Ok(given(sender)?.sender.info()?.into()))
+    put(state, || Ok(given(sender)?.0.info()?))
 }
 
 /// Stores up to `count` subscribers of the bus, by id, and returns the number of all. In the mode unicast only monitors have ids.
@@ -144,7 +125,7 @@ pub unsafe extern "C" fn sluice_sender_subscribers(
     call(|| {
         // SAFETY: the conventions.
         let room = unsafe { array_mut(subscribers.cast(), count) }?;
-        list(given(sender)?.sender.subscribers()?, room)
+        Ok(list(&given(sender)?.0.subscribers()?, room))
     })
 }
 

@@ -4,7 +4,6 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
-use std::time::Duration;
 
 use sluice::bus;
 
@@ -12,20 +11,16 @@ use super::message::Message;
 use super::options::{BusOptions, named};
 use super::state::BusState;
 use crate::error::Failure;
-use crate::input::{Wait, bytes, given};
+use crate::input::{Timeout, bytes, given};
 use crate::result::{call, give, put};
 
 /// Receives requests of clients. One thread at a time may use it; its requests may be answered by other threads at the same time, also
 /// after it was closed.
-pub struct Server {
-    server: bus::Server,
-}
+pub struct Server(bus::Server);
 
 /// A request that a server has received, which any thread may answer. If it is freed without a reply, its client keeps waiting until its
 /// timeout.
-pub struct Request {
-    request: bus::Request,
-}
+pub struct Request(bus::Request);
 
 /// Opens a multicast bus to receive requests and send replies. If it creates the bus, the subscribers may have every policy unless the
 /// options say otherwise. The policy of a server cannot be SLUICE_POLICY_DROP.
@@ -37,8 +32,7 @@ pub unsafe extern "C" fn sluice_bus_open_server(
 ) -> c_int {
     give(server, || {
         // SAFETY: the conventions.
-        let server = unsafe { named(name, options) }?.server()?;
-        Ok(Server { server })
+        Ok(Server(unsafe { named(name, options) }?.server()?))
     })
 }
 
@@ -50,22 +44,16 @@ pub extern "C" fn sluice_server_recv(
     timeout_ms: c_int,
 ) -> c_int {
     give(request, || {
-        let server = &mut given(server)?.server;
-        let request = match Wait::from(timeout_ms) {
-            Wait::Forever => server.recv(),
-            Wait::Never => server.try_recv(),
-            Wait::For(limit) => server.recv_timeout(limit),
-        }?;
-        Ok(Request { request })
+        Ok(Request(given(server)?.0.recv_within(Timeout(timeout_ms))?))
     })
 }
 
 /// The descriptor of the endpoint, which is readable when there is a request, or the bus has ended. A reply that waits for room can receive
-/// requests ahead, of which the descriptor does not tell: call sluice_server_recv() with a timeout of 0 until -EAGAIN before waiting for
-/// it.
+/// requests ahead. The descriptor does not tell of them: call sluice_server_recv() with a timeout of 0 until -EAGAIN before waiting for it.
+/// It belongs to the server.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_server_fd(server: Option<&Server>) -> c_int {
-    call(|| Ok(given(server)?.server.as_raw_fd()))
+    call(|| Ok(given(server)?.0.as_raw_fd()))
 }
 
 /// Queries the state of the bus and of this endpoint.
@@ -74,7 +62,7 @@ pub extern "C" fn sluice_server_info(
     server: Option<&Server>,
     state: Option<&mut MaybeUninit<BusState>>,
 ) -> c_int {
-    put(state, || Ok(given(server)?.server.info()?.into()))
+    put(state, || Ok(given(server)?.0.info()?))
 }
 
 /// Closes and frees the server. The endpoint is closed when its last request is freed, too.
@@ -83,14 +71,14 @@ pub extern "C" fn sluice_server_close(server: Option<Box<Server>>) {
     drop(server);
 }
 
-/// The bytes of a request, and what is known of it: valid until it is answered or freed.
+/// Stores the address of the bytes of a request, and its header. The bytes are valid until the request is answered or freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_request_message(
     request: Option<&Request>,
     message: Option<&mut MaybeUninit<Message>>,
 ) -> c_int {
     put(message, || {
-        let request = &given(request)?.request;
+        let request = &given(request)?.0;
         Ok(Message::new(request.header(), request.bytes().as_ptr()))
     })
 }
@@ -105,16 +93,11 @@ pub unsafe extern "C" fn sluice_request_reply(
     timeout_ms: c_int,
 ) -> c_int {
     call(|| {
-        let request = given(request)?.request;
+        let request = given(request)?.0;
         // SAFETY: the conventions.
         let reply = unsafe { bytes(reply, length) }?;
-        let sent = match Wait::from(timeout_ms) {
-            Wait::Forever => request.reply(reply),
-            Wait::Never => request.reply_timeout(reply, Duration::ZERO),
-            Wait::For(limit) => request.reply_timeout(reply, limit),
-        };
-        sent.map_err(|error| Failure::from(error).at_once(timeout_ms))?;
-        Ok(0)
+        let sent = request.reply_within(reply, Timeout(timeout_ms));
+        sent.map_err(|error| Failure::from(error).at_once(timeout_ms))
     })
 }
 

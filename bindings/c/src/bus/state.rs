@@ -8,9 +8,8 @@ use sluice::Bus;
 use sluice::bus::{BusInfo, SubscriberInfo};
 
 use super::options::{mode_number, policy_bit, policy_bits};
-use crate::error::Result;
 use crate::input::{nanoseconds, text};
-use crate::options::scope_at;
+use crate::options::in_scope;
 use crate::result::put;
 
 /// The state of a bus, and of the queried endpoint. The counts are totals since the bus was created.
@@ -122,12 +121,11 @@ impl From<SubscriberInfo> for SubscriberState {
 }
 
 /// Stores as many subscribers as there is room for, and returns the number of all.
-pub fn list(all: Vec<SubscriberInfo>, into: &mut [MaybeUninit<SubscriberState>]) -> Result<isize> {
-    for (room, info) in into.iter_mut().zip(&all) {
+pub fn list(all: &[SubscriberInfo], into: &mut [MaybeUninit<SubscriberState>]) -> usize {
+    for (room, info) in into.iter_mut().zip(all) {
         room.write(SubscriberState::from(*info));
     }
-    // A vector is shorter.
-    Ok(all.len() as isize)
+    all.len()
 }
 
 /// Queries the state of the bus of this name, which is not opened for it. The scope has the meaning of `scope` in struct sluice_channel.
@@ -139,12 +137,6 @@ pub unsafe extern "C" fn sluice_bus_query(
 ) -> c_int {
     put(state, || {
         // SAFETY: the conventions.
-        let (name, scope) = unsafe { (text(name)?, scope_at(scope)?) };
-        let bus = Bus::named(name);
-        let bus = match scope {
-            Some(scope) => bus.scope(scope),
-            None => bus,
-        };
-        Ok(bus.info()?.into())
+        Ok(unsafe { in_scope(Bus::named(text(name)?), scope) }?.info()?)
     })
 }

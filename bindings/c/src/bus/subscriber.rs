@@ -8,14 +8,14 @@ use std::os::fd::AsRawFd as _;
 use std::ptr;
 
 use libc::ssize_t;
-use sluice::bus;
+use sluice::{Wait, bus};
 
 use super::message::Message;
 use super::options::{BusOptions, named};
 use super::state::BusState;
 use crate::error::{Failure, Result};
-use crate::input::{Wait, array_mut, given, owned, room};
-use crate::result::{call, give, put};
+use crate::input::{Timeout, array_mut, given, owned, room};
+use crate::result::{call, give, put, put_optional};
 
 /// Receives the messages of a bus that are sent from its open on; of a unicast bus those in its queue. One thread at a time may use it, and
 /// one process.
@@ -40,24 +40,14 @@ impl Subscriber {
         if let Some(message) = self.ahead.pop_front() {
             return Ok(message);
         }
-        let message = match wait {
-            Wait::Forever => self.subscriber.recv(),
-            Wait::Never => self.subscriber.try_recv(),
-            Wait::For(limit) => self.subscriber.recv_timeout(limit),
-        };
-        Ok(message?.into())
+        Ok(self.subscriber.recv_within(wait)?.into())
     }
 
     fn recv_into(&mut self, into: &mut [u8], wait: Wait) -> Result<Message> {
         if !self.ahead.is_empty() {
             return self.copy_ahead(into);
         }
-        let header = match wait {
-            Wait::Forever => self.subscriber.recv_into(into),
-            Wait::Never => self.subscriber.try_recv_into(into),
-            Wait::For(limit) => self.subscriber.recv_into_timeout(into, limit),
-        };
-        Ok(header?.into())
+        Ok(self.subscriber.recv_into_within(into, wait)?.into())
     }
 
     /// As recv_into(), of a message that was received ahead.
@@ -80,12 +70,8 @@ impl Subscriber {
             return Err(Failure::invalid(message, c"pass an array"));
         }
         if self.ahead.is_empty() {
-            let batch = match wait {
-                Wait::Forever => self.subscriber.recv_batch(),
-                Wait::Never => self.subscriber.try_recv_batch(),
-                Wait::For(limit) => self.subscriber.recv_batch_timeout(limit),
-            };
-            self.ahead.extend(batch?.map(Message::from));
+            let batch = self.subscriber.recv_batch_within(wait)?;
+            self.ahead.extend(batch.map(Message::from));
         }
         let count = into.len().min(self.ahead.len());
         for (room, message) in into.iter_mut().zip(self.ahead.drain(..count)) {
@@ -104,7 +90,7 @@ pub unsafe extern "C" fn sluice_bus_open_subscriber(
 ) -> c_int {
     give(subscriber, || {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?.subscriber()?.into())
+        Ok(unsafe { named(name, options) }?.subscriber()?)
     })
 }
 
@@ -116,10 +102,7 @@ pub unsafe extern "C" fn sluice_subscriber_attach(
 ) -> c_int {
     // SAFETY: the conventions.
     let endpoint = unsafe { owned(fd) };
-    give(
-        subscriber,
-        || Ok(bus::Subscriber::attach(endpoint?)?.into()),
-    )
+    give(subscriber, || Ok(bus::Subscriber::attach(endpoint?)?))
 }
 
 /// Receives the next message in a buffer of the subscriber, whose content is valid until the next call that receives. Waits for a message.
@@ -130,11 +113,14 @@ pub extern "C" fn sluice_subscriber_recv(
     message: Option<&mut MaybeUninit<Message>>,
     timeout_ms: c_int,
 ) -> c_int {
-    put(message, || given(subscriber)?.recv(timeout_ms.into()))
+    put(message, || {
+        given(subscriber)?.recv(Timeout(timeout_ms).into())
+    })
 }
 
-/// Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives what is known of the
-/// message. A message that is longer than the buffer fails with -EMSGSIZE and stays the next one.
+/// Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives the header of the
+/// message. Fails with -EMSGSIZE if the message is longer than the buffer; it stays the next one. Also has the errors of
+/// sluice_subscriber_recv().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_subscriber_recv_into(
     subscriber: Option<&mut Subscriber>,
@@ -146,17 +132,15 @@ pub unsafe extern "C" fn sluice_subscriber_recv_into(
     call(|| {
         // SAFETY: the conventions.
         let buffer = unsafe { room(buffer, size) }?;
-        let message = given(subscriber)?.recv_into(buffer, timeout_ms.into())?;
-        if let Some(header) = header {
-            header.write(message);
-        }
-        Ok(message.length as ssize_t)
+        let message = given(subscriber)?.recv_into(buffer, Timeout(timeout_ms).into())?;
+        put_optional(header, Some(message));
+        Ok(message.length)
     })
 }
 
-/// Receives up to `count` messages that are available, with one system call, and returns their number. Waits for the first one. They are
-/// valid until the next call that receives. What the system call returned beyond `count` is returned by the next calls, of which the
-/// descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it.
+/// Receives up to `count` available messages with one system call, and returns their number. Waits for the first one. They are valid until
+/// the next call that receives. The system call may return more messages, which the next calls return. The descriptor does not tell of
+/// those: call with a timeout of 0 until -EAGAIN before waiting for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_subscriber_recv_batch(
     subscriber: Option<&mut Subscriber>,
@@ -167,8 +151,7 @@ pub unsafe extern "C" fn sluice_subscriber_recv_batch(
     call(|| {
         // SAFETY: the conventions.
         let room = unsafe { array_mut(messages.cast(), count) }?;
-        let filled = given(subscriber)?.recv_batch(room, timeout_ms.into())?;
-        Ok(filled as ssize_t)
+        given(subscriber)?.recv_batch(room, Timeout(timeout_ms).into())
     })
 }
 
@@ -184,7 +167,7 @@ pub extern "C" fn sluice_subscriber_info(
     subscriber: Option<&Subscriber>,
     state: Option<&mut MaybeUninit<BusState>>,
 ) -> c_int {
-    put(state, || Ok(given(subscriber)?.subscriber.info()?.into()))
+    put(state, || Ok(given(subscriber)?.subscriber.info()?))
 }
 
 /// Closes and frees the subscriber.

@@ -36,7 +36,7 @@ pub struct Operation {
     pub buffer_size: usize,
     /// In: with SLUICE_IF_VERSION. Out: the version of the entry, or the number of the change, as of the single call.
     pub version: u64,
-    /// Of a set, in: the time after which the entry is removed, 0: never. Of a get, out: what is left of that time, 0: it never expires.
+    /// Of a set, in: the time after which the entry is removed, 0: never. Of a get, out: the remaining time, 0: it never expires.
     pub time_to_live_ns: u64,
     /// Out: what the single call would return. Of a get, the length of the value.
     pub result: i64,

@@ -13,9 +13,9 @@ use sluice::map::{MapInfo, ReadError, WriteError};
 use super::entry::Entry;
 use super::options::{Change, ChangeOptions, MapOptions, SLUICE_DURABLE, SLUICE_DURABLE_INTERVAL};
 use crate::error::{Failure, Result};
-use crate::input::{bytes, check_zero, given, options, owned, room, text};
-use crate::options::scope_at;
-use crate::result::{call, give, put};
+use crate::input::{bytes, given, options, owned, room, text};
+use crate::options::in_scope;
+use crate::result::{call, give, put, put_optional};
 
 /// An open map. Several threads may use it at the same time. A child of fork(2) may use it, too.
 ///
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn sluice_map_open(
 ) -> c_int {
     give(map, || {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?.open()?.into())
+        Ok(unsafe { named(name, options) }?.open()?)
     })
 }
 
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn sluice_map_open_reader(
 ) -> c_int {
     give(map, || {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?.open_reader()?.into())
+        Ok(unsafe { named(name, options) }?.open_reader()?)
     })
 }
 
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn sluice_map_open_writer(
 ) -> c_int {
     give(map, || {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?.open_writer()?.into())
+        Ok(unsafe { named(name, options) }?.open_writer()?)
     })
 }
 
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn sluice_map_attach(
 ) -> c_int {
     // SAFETY: the conventions.
     let endpoint = unsafe { owned(fd) };
-    give(map, || Ok(SluiceMap::attach(endpoint?)?.into()))
+    give(map, || Ok(SluiceMap::attach(endpoint?)?))
 }
 
 /// Creates a map that exists until it is removed. Fails with -EEXIST if it exists.
@@ -174,12 +174,12 @@ pub unsafe extern "C" fn sluice_map_create(
     call(|| {
         // SAFETY: the conventions.
         unsafe { named(name, options) }?.create_persistent()?;
-        Ok(0)
+        Ok(())
     })
 }
 
 /// Copies the value of a key to a buffer, and returns its length. Fails with -ENOENT if there is no entry, and with -EMSGSIZE if the value
-/// is longer than the buffer. `entry` is NULL, or receives what is known of the entry; after -EMSGSIZE the length of its value.
+/// is longer than the buffer. `entry` is NULL, or receives version and time to live of the entry; after -EMSGSIZE the length of its value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_map_get(
     map: Option<&Map>,
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn sluice_map_get(
             }
             (found, _) => found?.map(|info| info.len),
         };
-        found.map(|length| length as ssize_t).ok_or_else(no_entry)
+        found.ok_or_else(no_entry)
     })
 }
 
@@ -221,9 +221,7 @@ pub fn no_entry() -> Failure {
 /// The options are NULL or valid.
 unsafe fn change(passed: *const ChangeOptions) -> Result<Change> {
     // SAFETY: as the caller guarantees.
-    let passed = unsafe { options(passed) }?;
-    check_zero(passed.reserved_word == 0)?;
-    Ok(passed.into())
+    Ok(unsafe { options(passed) }?.into())
 }
 
 /// The version that a failed change tells, if it tells one.
@@ -261,10 +259,8 @@ pub unsafe extern "C" fn sluice_map_set(
             Ok(set) => Some(set.version),
             Err(error) => version_of(error),
         };
-        if let (Some(number), Some(version)) = (number, version) {
-            version.write(number);
-        }
-        Ok(result?.created.into())
+        put_optional(version, number);
+        Ok(result?.created)
     })
 }
 
@@ -286,10 +282,8 @@ pub unsafe extern "C" fn sluice_map_delete(
             Ok(deleted) => *deleted,
             Err(error) => version_of(error),
         };
-        if let (Some(changed), Some(number)) = (changed, number) {
-            number.write(changed);
-        }
-        Ok(result?.is_some().into())
+        put_optional(number, changed);
+        Ok(result?.is_some())
     })
 }
 
@@ -307,10 +301,8 @@ pub extern "C" fn sluice_map_sync(
             0 => map.sync(),
             number => map.sync_to(number),
         }?;
-        if let Some(stored) = stored {
-            stored.write(synced);
-        }
-        Ok(0)
+        put_optional(stored, Some(synced));
+        Ok(())
     })
 }
 
@@ -327,7 +319,7 @@ pub extern "C" fn sluice_map_info(
     map: Option<&Map>,
     state: Option<&mut MaybeUninit<MapState>>,
 ) -> c_int {
-    put(state, || Ok(given(map)?.map.info()?.into()))
+    put(state, || Ok(given(map)?.map.info()?))
 }
 
 /// Queries the state of the map of this name, which is not opened for it. The scope has the meaning of `scope` in struct sluice_channel.
@@ -339,13 +331,7 @@ pub unsafe extern "C" fn sluice_map_query(
 ) -> c_int {
     put(state, || {
         // SAFETY: the conventions.
-        let (name, scope) = unsafe { (text(name)?, scope_at(scope)?) };
-        let map = SluiceMap::named(name);
-        let map = match scope {
-            Some(scope) => map.scope(scope),
-            None => map,
-        };
-        Ok(map.info()?.into())
+        Ok(unsafe { in_scope(SluiceMap::named(text(name)?), scope) }?.info()?)
     })
 }
 

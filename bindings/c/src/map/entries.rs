@@ -12,7 +12,7 @@ use super::endpoint::Map;
 use super::entry::Entry;
 use crate::error::Result;
 use crate::input::{check_flags, given, has};
-use crate::result::{call, give};
+use crate::result::{give, put_next};
 
 /// For sluice_map_iterate(): returns keys, versions and lengths, but no values.
 pub const SLUICE_KEYS_ONLY: u32 = 1;
@@ -86,14 +86,7 @@ pub extern "C" fn sluice_entries_next(
     entries: Option<&mut Entries>,
     entry: Option<&mut MaybeUninit<Entry>>,
 ) -> c_int {
-    call(|| {
-        let (entries, entry) = (given(entries)?, given(entry)?);
-        Ok(entries
-            .next()?
-            .map(|next| entry.write(next))
-            .is_some()
-            .into())
-    })
+    put_next(entry, || given(entries)?.next())
 }
 
 /// Frees the iteration.

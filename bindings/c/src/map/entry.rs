@@ -19,7 +19,7 @@ pub struct Entry {
     pub value_length: usize,
     /// The number of the last change of the entry.
     pub version: u64,
-    /// What was left of its time to live when it was read, in nanoseconds. 0: it never expires.
+    /// The remaining time to live when the entry was read, in nanoseconds. 0: it never expires.
     pub time_to_live_ns: u64,
     pub reserved: [u64; 2],
 }

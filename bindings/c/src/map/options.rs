@@ -7,7 +7,7 @@ use sluice::Map;
 use sluice::map::{DeleteOptions, Durability, SetOptions};
 
 use crate::error::{Failure, Result};
-use crate::input::{Options, check_flags, check_zero, has, milliseconds};
+use crate::input::{check_flags, has, milliseconds, options_of_c};
 use crate::options::Channel;
 
 /// A durability in struct sluice_map_options: the changes of the map are not stored.
@@ -68,25 +68,15 @@ pub struct ChangeOptions {
     pub reserved: [u64; 2],
 }
 
-// SAFETY: it begins with its size, and consists of integers and a pointer that may be null.
-unsafe impl Options for MapOptions {
-    fn reserved(&self) -> &[u64] {
-        &self.reserved
-    }
-}
-
-// SAFETY: it begins with its size, and consists of integers.
-unsafe impl Options for ChangeOptions {
-    fn reserved(&self) -> &[u64] {
-        &self.reserved
-    }
+options_of_c! {
+    MapOptions: reserved_word, reserved;
+    ChangeOptions: reserved_word, reserved;
 }
 
 impl MapOptions {
     /// # Safety
     /// The scope is NULL or a text.
     pub unsafe fn named(&self, name: &[u8]) -> Result<sluice::map::Options> {
-        check_zero(self.reserved_word == 0)?;
         // SAFETY: as the caller guarantees.
         let map = unsafe { self.channel.apply(Map::named(name)) }?
             .entries(self.entries)

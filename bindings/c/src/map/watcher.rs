@@ -5,11 +5,12 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
 
+use sluice::Wait;
 use sluice::map::{self, Change, WatchFrom};
 
 use super::endpoint::Map;
 use crate::error::Result;
-use crate::input::{Wait, given};
+use crate::input::{Timeout, given};
 use crate::result::{call, give, put};
 
 /// For sluice_map_watch(): the changes from now on.
@@ -62,11 +63,7 @@ fn number(change: Change) -> u32 {
 
 impl Watcher {
     fn recv(&mut self, wait: Wait) -> Result<Event> {
-        let event = match wait {
-            Wait::Forever => self.watcher.recv(),
-            Wait::Never => self.watcher.try_recv(),
-            Wait::For(limit) => self.watcher.recv_timeout(limit),
-        }?;
+        let event = self.watcher.recv_within(wait)?;
         self.key = event.key;
         Ok(Event {
             change: number(event.change),
@@ -94,9 +91,10 @@ pub extern "C" fn sluice_map_watch(
             SLUICE_WATCH_NOW => WatchFrom::Now,
             after => WatchFrom::After(after),
         };
-        let watcher = given(map)?.map.watch(from)?;
-        let key = Vec::new();
-        Ok(Watcher { watcher, key })
+        Ok(Watcher {
+            watcher: given(map)?.map.watch(from)?,
+            key: Vec::new(),
+        })
     })
 }
 
@@ -107,11 +105,11 @@ pub extern "C" fn sluice_watcher_recv(
     event: Option<&mut MaybeUninit<Event>>,
     timeout_ms: c_int,
 ) -> c_int {
-    put(event, || given(watcher)?.recv(timeout_ms.into()))
+    put(event, || given(watcher)?.recv(Timeout(timeout_ms).into()))
 }
 
 /// The descriptor of the endpoint, which is readable when there is an event, or the map was destroyed. A call receives several events
-/// ahead, of which the descriptor does not tell: call with a timeout of 0 until -EAGAIN before waiting for it. It belongs to the watcher.
+/// ahead. The descriptor does not tell of them: call with a timeout of 0 until -EAGAIN before waiting for it. It belongs to the watcher.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_watcher_fd(watcher: Option<&Watcher>) -> c_int {
     call(|| Ok(given(watcher)?.watcher.as_raw_fd()))

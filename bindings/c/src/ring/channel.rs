@@ -3,7 +3,6 @@
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
-use std::os::fd::IntoRawFd as _;
 
 use sluice::Ring;
 use sluice::ring::{RingInfo, RoleState};
@@ -13,7 +12,7 @@ use super::options::RingOptions;
 use super::producer::Producer;
 use crate::error::Result;
 use crate::input::{options, owned, text};
-use crate::options::scope_at;
+use crate::options::in_scope;
 use crate::result::{call, give, put};
 
 pub const SLUICE_RING_ROLE_VACANT: u32 = 0;
@@ -82,7 +81,7 @@ pub unsafe extern "C" fn sluice_ring_open_producer(
 ) -> c_int {
     give(producer, || {
         // SAFETY: the conventions.
-        Ok(Producer::new(unsafe { named(name, options) }?.producer()?))
+        Ok(unsafe { named(name, options) }?.producer()?)
     })
 }
 
@@ -95,7 +94,7 @@ pub unsafe extern "C" fn sluice_ring_open_consumer(
 ) -> c_int {
     give(consumer, || {
         // SAFETY: the conventions.
-        Ok(Consumer::new(unsafe { named(name, options) }?.consumer()?))
+        Ok(Consumer(unsafe { named(name, options) }?.consumer()?))
     })
 }
 
@@ -108,9 +107,7 @@ pub unsafe extern "C" fn sluice_ring_producer_endpoint(
 ) -> c_int {
     call(|| {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?
-            .producer_endpoint()?
-            .into_raw_fd())
+        Ok(unsafe { named(name, options) }?.producer_endpoint()?)
     })
 }
 
@@ -122,9 +119,7 @@ pub unsafe extern "C" fn sluice_ring_consumer_endpoint(
 ) -> c_int {
     call(|| {
         // SAFETY: the conventions.
-        Ok(unsafe { named(name, options) }?
-            .consumer_endpoint()?
-            .into_raw_fd())
+        Ok(unsafe { named(name, options) }?.consumer_endpoint()?)
     })
 }
 
@@ -140,8 +135,8 @@ pub unsafe extern "C" fn sluice_ring_attach_producer(
     let endpoint = unsafe { owned(fd) };
     give(producer, || {
         // SAFETY: the conventions.
-        let options = unsafe { self::options(options) }?;
-        Ok(Producer::new(options.attach()?.producer(endpoint?)?))
+        let options = unsafe { self::options(options) }?.attach()?;
+        Ok(options.producer(endpoint?)?)
     })
 }
 
@@ -157,8 +152,8 @@ pub unsafe extern "C" fn sluice_ring_attach_consumer(
     let endpoint = unsafe { owned(fd) };
     give(consumer, || {
         // SAFETY: the conventions.
-        let options = unsafe { self::options(options) }?;
-        Ok(Consumer::new(options.attach()?.consumer(endpoint?)?))
+        let options = unsafe { self::options(options) }?.attach()?;
+        Ok(Consumer(options.consumer(endpoint?)?))
     })
 }
 
@@ -171,7 +166,7 @@ pub unsafe extern "C" fn sluice_ring_create(
     call(|| {
         // SAFETY: the conventions.
         unsafe { named(name, options) }?.create_persistent()?;
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -184,12 +179,6 @@ pub unsafe extern "C" fn sluice_ring_query(
 ) -> c_int {
     put(state, || {
         // SAFETY: the conventions.
-        let (name, scope) = unsafe { (text(name)?, scope_at(scope)?) };
-        let ring = Ring::named(name);
-        let ring = match scope {
-            Some(scope) => ring.scope(scope),
-            None => ring,
-        };
-        Ok(ring.info()?.into())
+        Ok(unsafe { in_scope(Ring::named(text(name)?), scope) }?.info()?)
     })
 }

@@ -5,7 +5,7 @@ use sluice::Ring;
 use sluice::ring::{Attach, SocketOptions};
 
 use crate::error::Result;
-use crate::input::{Options, array, check_flags, check_zero, has, milliseconds, spin_limit};
+use crate::input::{array, check_flags, has, milliseconds, options_of_c, spin_limit};
 use crate::options::Channel;
 
 /// Locks the memory with mlock(2), so that it is not swapped out.
@@ -76,18 +76,9 @@ pub struct SocketRingOptions {
     pub reserved: [u64; 4],
 }
 
-// SAFETY: it begins with its size, and consists of integers and a pointer that may be null.
-unsafe impl Options for RingOptions {
-    fn reserved(&self) -> &[u64] {
-        &self.reserved
-    }
-}
-
-// SAFETY: it begins with its size, and consists of integers and a pointer that may be null.
-unsafe impl Options for SocketRingOptions {
-    fn reserved(&self) -> &[u64] {
-        &self.reserved
-    }
+options_of_c! {
+    RingOptions: reserved;
+    SocketRingOptions: reserved_word, reserved;
 }
 
 /// The options of a side, which three types of the library have.
@@ -129,7 +120,6 @@ impl SocketRingOptions {
     /// There are so many allowed users.
     pub unsafe fn options(&self) -> Result<SocketOptions> {
         check_flags(self.flags, SOCKET_FLAGS)?;
-        check_zero(self.reserved_word == 0)?;
         let mut options = with_side!(SocketOptions::new(), self)
             .huge_pages(has(self.flags, SLUICE_RING_HUGE_PAGES))
             .allow_unsealed(has(self.flags, SLUICE_RING_ALLOW_UNSEALED));
@@ -143,7 +133,7 @@ impl SocketRingOptions {
             options = options.allow_everyone();
         }
         if has(self.flags, SLUICE_RING_UNSEALED) {
-            // SAFETY: the caller of C guarantees what the flag says.
+            // SAFETY: the conventions; the header says what the flag requires.
             options = unsafe { options.unsealed(true) };
         }
         if let Some(timeout) = milliseconds(self.handshake_timeout_ms) {

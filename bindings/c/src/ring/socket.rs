@@ -2,11 +2,8 @@
 //! Rings over Unix sockets, without the module.
 
 use std::ffi::{c_char, c_int};
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _, OwnedFd};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use sluice::ring::{self, SetupError, Socket};
 
@@ -14,16 +11,12 @@ use super::consumer::Consumer;
 use super::options::SocketRingOptions;
 use super::producer::Producer;
 use crate::error::{Failure, Result};
-use crate::input::{Wait, array_mut, given, options, owned, path};
+use crate::input::{Timeout, array_mut, given, options, owned, path};
 use crate::result::{call, give};
 
-/// How often a connect with a timeout is repeated while too many connections are pending.
-const CONNECT_PAUSE: Duration = Duration::from_millis(1);
-
-/// A Unix socket at a path, which accepts connections for rings. Several threads may use it at the same time.
-pub struct Listener {
-    listener: ring::Listener,
-}
+/// A Unix socket at a path, which accepts connections for rings. Several threads may use it at the same time. A child of fork(2) may use it,
+/// too.
+pub struct Listener(ring::Listener);
 
 /// Creates a Unix socket at a path. One at which no process listens any more, as after a kill, is replaced. The mode of the socket, which
 /// the umask decides, and then the allowed users of struct sluice_socket_options decide which peers may connect.
@@ -35,57 +28,47 @@ pub unsafe extern "C" fn sluice_listener_bind(
     give(listener, || {
         // SAFETY: the conventions.
         let path = unsafe { self::path(path) }?;
-        let listener = ring::Listener::bind(path)?;
-        Ok(Listener { listener })
+        Ok(Listener(ring::Listener::bind(path)?))
     })
 }
 
-/// Accepts a connection, and returns its descriptor, for sluice_socket_producer() or sluice_socket_consumer().
+/// Accepts a connection, and returns its descriptor, for sluice_socket_producer() or sluice_socket_consumer(). Waits for a connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_listener_accept(listener: Option<&Listener>, timeout_ms: c_int) -> c_int {
     call(|| {
-        let listener = &given(listener)?.listener;
-        if timeout_ms >= 0 {
-            wait_readable(listener.as_fd().as_raw_fd(), timeout_ms)?;
-        }
-        Ok(OwnedFd::from(listener.accept()?).into_raw_fd())
+        connected(
+            given(listener)?.0.accept_within(Timeout(timeout_ms)),
+            timeout_ms,
+        )
     })
 }
 
-/// Waits for a connection up to the timeout, in spite of signals.
-fn wait_readable(fd: c_int, timeout_ms: c_int) -> Result<()> {
-    let limit = Duration::from_millis(timeout_ms.unsigned_abs().into());
-    let began = Instant::now();
-    loop {
-        let mut asked = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let left = limit.saturating_sub(began.elapsed()).as_nanos();
-        // It is at most the timeout, rounded up.
-        let left = left.div_ceil(1_000_000) as c_int;
-        // SAFETY: it is one structure.
-        match unsafe { libc::poll(&raw mut asked, 1, left) } {
-            1.. => return Ok(()),
-            0 => return Err(no_connection(timeout_ms)),
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error.into()),
-            },
+/// The descriptor of a connection that was made within the timeout.
+fn connected(
+    socket: std::result::Result<Socket, SetupError>,
+    timeout_ms: c_int,
+) -> Result<OwnedFd> {
+    match socket {
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+            let errno = match timeout_ms {
+                0 => libc::EAGAIN,
+                _ => libc::ETIMEDOUT,
+            };
+            let hint = c"use a longer timeout, or start the peer";
+            Err(Failure::new(
+                errno,
+                c"no connection within the timeout",
+                hint,
+            ))
         }
+        socket => Ok(socket?.into()),
     }
-}
-
-fn no_connection(timeout_ms: c_int) -> Failure {
-    let hint = c"use a longer timeout, or start the peer";
-    Failure::new(libc::ETIMEDOUT, c"no connection within the timeout", hint).at_once(timeout_ms)
 }
 
 /// The descriptor of the socket, which is readable when a connection can be accepted. -EINVAL if the listener is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_listener_fd(listener: Option<&Listener>) -> c_int {
-    call(|| Ok(given(listener)?.listener.as_fd().as_raw_fd()))
+    call(|| Ok(given(listener)?.0.as_fd().as_raw_fd()))
 }
 
 /// Closes the socket and removes its path. In a child of the process that has bound it, the path remains.
@@ -100,27 +83,11 @@ pub unsafe extern "C" fn sluice_socket_connect(path: *const c_char, timeout_ms: 
     call(|| {
         // SAFETY: the conventions.
         let path = unsafe { self::path(path) }?;
-        let began = Instant::now();
-        loop {
-            let connected = match timeout_ms {
-                ..0 => Socket::connect(path),
-                _ => Socket::try_connect(path),
-            };
-            match (connected, Wait::from(timeout_ms)) {
-                (Err(error), Wait::For(limit)) if is_full(&error) => {
-                    if began.elapsed() >= limit {
-                        return Err(no_connection(timeout_ms));
-                    }
-                    thread::sleep(CONNECT_PAUSE);
-                }
-                (connected, _) => return Ok(OwnedFd::from(connected?).into_raw_fd()),
-            }
-        }
+        connected(
+            Socket::connect_within(path, Timeout(timeout_ms)),
+            timeout_ms,
+        )
     })
-}
-
-fn is_full(error: &SetupError) -> bool {
-    error.raw_os_error() == Some(libc::EAGAIN)
 }
 
 /// Makes two connected sockets, for a process and its child, or for two threads. The array has room for two descriptors.
@@ -132,7 +99,7 @@ pub unsafe extern "C" fn sluice_socket_pair(fds: *mut c_int) -> c_int {
         let (one, other) = Socket::pair()?;
         fds[0] = OwnedFd::from(one).into_raw_fd();
         fds[1] = OwnedFd::from(other).into_raw_fd();
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -149,7 +116,7 @@ pub unsafe extern "C" fn sluice_socket_producer(
     give(producer, || {
         // SAFETY: the conventions.
         let options = unsafe { self::options(options)?.options() }?;
-        Ok(Producer::new(options.producer(socket?.into())?))
+        Ok(options.producer(socket?.into())?)
     })
 }
 
@@ -166,6 +133,6 @@ pub unsafe extern "C" fn sluice_socket_consumer(
     give(consumer, || {
         // SAFETY: the conventions.
         let options = unsafe { self::options(options)?.options() }?;
-        Ok(Consumer::new(options.consumer(socket?.into())?))
+        Ok(Consumer(options.consumer(socket?.into())?))
     })
 }
