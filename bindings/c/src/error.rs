@@ -35,12 +35,15 @@ thread_local! {
 impl Failure {
     /// A failure that this crate found.
     #[cold]
+    #[inline(never)]
     pub fn new(errno: c_int, message: &'static CStr, hint: &'static CStr) -> Self {
         store(message.into(), hint.into());
         Self { errno }
     }
 
     /// An argument that no call can have.
+    #[cold]
+    #[inline(never)]
     pub fn invalid(message: &'static CStr, hint: &'static CStr) -> Self {
         Self::new(libc::EINVAL, message, hint)
     }

@@ -108,6 +108,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Stores and returns the first violation, which every later call returns.
     #[cold]
+    #[inline(never)]
     pub fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
         self.max_len = -1;
         *self.violation.get_or_insert(violation)

@@ -55,13 +55,18 @@ impl<M: Memory> Producer<M> {
     /// violation.
     #[inline]
     pub fn has_room(&mut self, len: u32) -> Result<bool, ProtocolViolation> {
-        // Includes the state after the record, which is zeroed before the publication.
-        let end = self.written + record_stride(len) + HEADER;
-        if end <= self.limit {
+        if self.has_known_room(len) {
             return Ok(true);
         }
         self.refresh_released()?;
-        Ok(end <= self.limit)
+        Ok(self.has_known_room(len))
+    }
+
+    /// As has_room(), by the last known position of the consumer. False after a violation.
+    #[inline]
+    pub fn has_known_room(&self, len: u32) -> bool {
+        // Includes the state after the record, which is zeroed before the publication.
+        self.written + record_stride(len) + HEADER <= self.limit
     }
 
     /// Loads and validates the position up to which the consumer has released.
@@ -83,6 +88,7 @@ impl<M: Memory> Producer<M> {
 
     /// Stores and returns the first violation, which every later call returns.
     #[cold]
+    #[inline(never)]
     pub fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
         self.limit = 0;
         *self.violation.get_or_insert(violation)

@@ -8,9 +8,9 @@ use std::ptr;
 use std::time::Duration;
 
 use sluice::Wait;
-use sluice::ring::{self, WriteBatch};
+use sluice::ring::{self, SendError, WriteBatch};
 
-use crate::error::Failure;
+use crate::error::{Failure, Result};
 use crate::held::{Holder, holding, idle};
 use crate::input::{Timeout, bytes, given};
 use crate::result::call;
@@ -46,10 +46,18 @@ impl Holder for Producer {
 }
 
 impl Producer {
-    /// The batch, which goes on when it is dropped.
+    /// Adds a record, and publishes it unless the batch of C goes on.
     #[inline]
-    fn batch(&mut self) -> ManuallyDrop<WriteBatch<'_>> {
-        ManuallyDrop::new(self.producer.send_batch())
+    fn add(
+        &mut self,
+        add: impl FnOnce(&mut WriteBatch<'_>) -> std::result::Result<(), SendError>,
+    ) -> Result<()> {
+        let mut batch = ManuallyDrop::new(self.producer.send_batch());
+        add(&mut batch)?;
+        if !self.is_batching {
+            ManuallyDrop::into_inner(batch).publish();
+        }
+        Ok(())
     }
 
     /// Publishes the records of the batch, which goes on.
@@ -74,10 +82,7 @@ pub unsafe extern "C" fn sluice_producer_send(
         // SAFETY: the conventions.
         let record = unsafe { bytes(record, length) }?;
         let producer = idle(producer)?;
-        Ok(match producer.is_batching {
-            false => producer.producer.send_within(record, Timeout(timeout_ms)),
-            true => producer.batch().send_within(record, Timeout(timeout_ms)),
-        }?)
+        producer.add(|batch| batch.send_within(record, Timeout(timeout_ms)))
     })
 }
 
@@ -114,10 +119,7 @@ pub extern "C" fn sluice_producer_commit(producer: Option<&mut Producer>, length
             return Err(Failure::invalid(message, c"reserve the largest length"));
         }
         producer.reserved = None;
-        Ok(match producer.is_batching {
-            false => producer.producer.commit_dropped(length),
-            true => producer.batch().commit_dropped(length),
-        }?)
+        producer.add(|batch| batch.commit_dropped(length))
     })
 }
 

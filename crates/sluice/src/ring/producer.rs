@@ -225,10 +225,9 @@ impl Producer {
             return Err(SendError::Forked);
         }
         let reserved = self.core.reserved();
-        assert!(
-            reserved.is_some_and(|reserved| length as u64 <= reserved),
-            "{length} bytes of a reservation of {reserved:?}"
-        );
+        if reserved.is_none_or(|reserved| length as u64 > reserved) {
+            too_little_reserved(length, reserved);
+        }
         // It is at most the reserved length, which was a u32.
         self.core.write(length as u32);
         Ok(())
@@ -248,6 +247,8 @@ impl Producer {
         Ok(())
     }
 
+    /// Inlined also where it has many callers, so that a call with few registers publishes.
+    #[inline(always)]
     pub(super) fn publish(&mut self) {
         if self.connection.is_owned() {
             self.publish_owned();
@@ -281,17 +282,21 @@ impl Producer {
             return Err(SendError::Forked);
         }
         let length = self.fits(length)?;
-        if self.core.has_room(length)? {
-            self.connection.backoff.note_progress();
-        } else {
-            self.wait_for_room(length, wait.into())?;
+        match self.core.has_known_room(length) {
+            true => self.connection.backoff.note_progress(),
+            false => self.find_room(length, wait.into())?,
         }
         self.connection.check()?;
         Ok(length)
     }
 
-    #[cold]
-    fn wait_for_room(&mut self, length: u32, wait: Wait) -> Result<(), SendError> {
+    /// Not inlined, so that a call that finds room needs no registers for it.
+    #[inline(never)]
+    fn find_room(&mut self, length: u32, wait: Wait) -> Result<(), SendError> {
+        if self.core.has_room(length)? {
+            self.connection.backoff.note_progress();
+            return Ok(());
+        }
         if self.core.has_batch() {
             // The unpublished batch may occupy the missing room.
             self.publish();
@@ -327,6 +332,12 @@ impl Producer {
         let at = self.core.reserve(length);
         self.core.memory().bytes(at)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn too_little_reserved(length: usize, reserved: Option<u64>) -> ! {
+    panic!("{length} bytes of a reservation of {reserved:?}")
 }
 
 impl AsFd for Producer {
@@ -491,6 +502,7 @@ impl WriteBatch<'_> {
     }
 
     /// Sends the records now.
+    #[inline]
     pub fn publish(self) {}
 }
 
