@@ -83,7 +83,7 @@ impl Files {
             service: self.0.next_path()?.display().to_string(),
             size,
             waiting,
-            connected: SharedWords::new(1)?,
+            told: SharedWords::new(1)?,
         })
     }
 
@@ -126,8 +126,8 @@ pub struct Topic {
     service: String,
     pub size: usize,
     waiting: Waiting,
-    /// Whether the receiver has found the sender. One that looks for it only after it has gone gets none of its messages.
-    connected: SharedWords,
+    /// Whether the receiver has told the sender that it may go: what a receiver has not found by then it does not get.
+    told: SharedWords,
 }
 
 impl Topic {
@@ -139,6 +139,15 @@ impl Topic {
             .signal_handling_mode(SignalHandlingMode::Disabled)
             .create::<ipc::Service>()?;
         Ok((node, ServiceName::new(&self.service)?))
+    }
+
+    /// By the receiver, when it has found the sender, or the sender's last message.
+    pub fn tell_peer(&self) {
+        self.told.set(0, 1);
+    }
+
+    pub fn await_peer(&self, peer: &str) -> Result<()> {
+        await_peer(peer, || Ok((self.told.get(0) != 0).then_some(())))
     }
 
     /// There are no events if the receiver polls.
@@ -188,8 +197,7 @@ impl Topic {
             let sample = publishing.loan(0)?.write_from_slice(&[]);
             Ok((publishing.publish(sample)? > 0).then_some(()))
         })?;
-        let is_connected = || self.connected.get(0) != 0;
-        await_peer("receiver", || Ok(is_connected().then_some(())))?;
+        self.await_peer("receiver")?;
         Ok(publishing)
     }
 
@@ -198,7 +206,7 @@ impl Topic {
         let listener = events.map(|events| events.listener_builder().create());
         let subscriber = service.subscriber_builder().create()?;
         await_peer("sender", || Ok(subscriber.receive()?))?;
-        self.connected.set(0, 1);
+        self.tell_peer();
         Ok(Subscribing {
             subscriber,
             listener: listener.transpose()?,

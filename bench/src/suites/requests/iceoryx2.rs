@@ -23,8 +23,8 @@ pub fn mechanism() -> Mechanism {
         ..exchange("iceoryx2", Waiting::Spin, move |size| {
             let topic = files.topic(size, Waiting::Spin)?;
             Ok(Box::new(move |side| match side {
-                Side::First => client_ends(&topic),
-                Side::Second => server_ends(&topic),
+                Side::First => client_ends(topic),
+                Side::Second => server_ends(topic),
             }))
         })
     }
@@ -38,8 +38,8 @@ fn open(topic: &Topic) -> Result<(Node<ipc::Service>, Service)> {
     Ok((node, service.open_or_create()?))
 }
 
-fn client_ends(topic: &Topic) -> Result<Ends> {
-    let (node, service) = open(topic)?;
+fn client_ends(topic: Topic) -> Result<Ends> {
+    let (node, service) = open(&topic)?;
     let client = service.client_builder();
     let client = client.initial_max_slice_len(topic.size).create()?;
     await_peer("server", || {
@@ -49,20 +49,22 @@ fn client_ends(topic: &Topic) -> Result<Ends> {
         let _lives = &node;
         let request = client.loan_slice_uninit(message.len())?;
         let pending = request.write_from_slice(message).send()?;
-        // The last message, which marks the end, has no reply.
-        while !message.is_empty() {
+        if message.is_empty() {
+            // The end has no reply, and the server would miss it if the client had gone.
+            return topic.await_peer("server");
+        }
+        loop {
             if let Some(response) = pending.receive()? {
                 reply.extend_from_slice(response.payload());
-                break;
+                return Ok(());
             }
             spin_loop();
         }
-        Ok(())
     }))
 }
 
-fn server_ends(topic: &Topic) -> Result<Ends> {
-    let (node, service) = open(topic)?;
+fn server_ends(topic: Topic) -> Result<Ends> {
+    let (node, service) = open(&topic)?;
     let server = service.server_builder();
     let server = server.initial_max_slice_len(topic.size).create()?;
     let receive = move |message: &mut [u8]| {
@@ -70,6 +72,9 @@ fn server_ends(topic: &Topic) -> Result<Ends> {
         loop {
             if let Some(request) = server.receive()? {
                 let len = copy(request.payload(), message)?;
+                if len == 0 {
+                    topic.tell_peer();
+                }
                 return Ok((request, len));
             }
             spin_loop();
