@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
-    /// Number of rounds of each mechanism [default: 5, and 3 in the suite reports; 3 with --quick, 9 with --full, 9 and in the suite sizes 5 with --peers]
+    /// Number of rounds of each mechanism [default: 5, and 3 in the suite reports; 3 with --quick, 9 with --full, 9 and in the suites sizes and calibration 5 with --peers]
     #[arg(long, value_name = "N", value_parser = at_least_1())]
     rounds: Option<usize>,
 
@@ -171,8 +171,8 @@ impl Options {
     pub fn rounds(&self, suite: &str) -> usize {
         self.rounds.unwrap_or(match (self.scale(), suite) {
             (Scale::Quick, _) | (Scale::Standard, "reports") => 3,
-            // A sweep, half of the time of --peers.
-            (Scale::Standard, _) | (Scale::ThirdParty, "sizes") => 5,
+            // A sweep, and the programs of the libraries themselves: half of the time of --peers.
+            (Scale::Standard, _) | (Scale::ThirdParty, "sizes" | "calibration") => 5,
             // With third-party libraries, many short ones: spinning depends on the distance of the processors, which seldom
             // changes within one.
             (Scale::Full | Scale::ThirdParty, _) => 9,
@@ -227,6 +227,7 @@ mod tests {
         }
         assert_eq!(parse("").unwrap().rounds("reports"), 3);
         assert_eq!(parse("--peers").unwrap().rounds("sizes"), 5);
+        assert_eq!(parse("--peers").unwrap().rounds("calibration"), 5);
     }
 
     #[test]
