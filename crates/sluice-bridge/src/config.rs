@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The configuration file. docs/nats.md describes its keys.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::bus_rule::BusRule;
+use crate::config_error::{ConfigError, Mistake};
+
+/// Of the id of a bridge, which is a part of message ids and of the names of consumers.
+const ID_MAX: usize = 64;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Names this bridge in message ids and in the path of a message; unlike that of any other bridge of the servers.
+    id: Spanned<String>,
+    pub server: Server,
+    #[serde(default, rename = "bus")]
+    pub buses: Vec<BusRule>,
+}
+
+/// How to connect.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub urls: Spanned<Vec<String>>,
+    pub user: Option<String>,
+    /// A file, so that no secret is in the configuration.
+    pub password: Option<PathBuf>,
+}
+
+impl Config {
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = path.display().to_string();
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read {file}; give the configuration with --config"))?;
+        Ok(Self::parse(&file, &text)?)
+    }
+
+    fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        Self::parse_text(text).map_err(|mistake| mistake.in_file(file, text))
+    }
+
+    fn parse_text(text: &str) -> Result<Self, Mistake> {
+        let config: Self = toml::from_str(text)?;
+        check_token("id", &config.id, ID_MAX)?;
+        config.server.check()?;
+        let mut channels = BTreeSet::new();
+        for rule in &config.buses {
+            rule.check()?;
+            if !channels.insert(rule.channel()) {
+                return Err(Mistake::at(
+                    rule.place(),
+                    format!(
+                        "{} has a rule already; write direction = \"both\" there, or one subject for all",
+                        rule.channel()
+                    ),
+                ));
+            }
+        }
+        Ok(config)
+    }
+
+    pub fn id(&self) -> &str {
+        self.id.get_ref()
+    }
+}
+
+impl Server {
+    fn check(&self) -> Result<(), Mistake> {
+        let place = self.urls.span();
+        let urls = self.urls.get_ref();
+        let is_url = |url: &String| {
+            let rest = url.strip_prefix("nats://");
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@'))
+        };
+        if urls.is_empty() || !urls.iter().all(is_url) {
+            let text = "write the servers as [\"nats://HOST:4222\"], without passwords";
+            return Err(Mistake::at(place, text));
+        }
+        if self.user.is_some() != self.password.is_some() {
+            return Err(Mistake::at(
+                place,
+                "a user needs a password: write both, user and password, which is a file",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A part of names at the server, where dots and wildcards have a meaning.
+pub fn check_token(key: &str, value: &Spanned<String>, max: usize) -> Result<(), Mistake> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    let text = value.get_ref();
+    match (1..=max).contains(&text.len()) && text.chars().all(is_letter) {
+        true => Ok(()),
+        false => Err(Mistake::at(
+            value.span(),
+            format!("'{text}' is no {key}; write 1 to {max} of A-Z, a-z, 0-9, '-' and '_'"),
+        )),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::bus_rule::Full;
+
+    const HEAD: &str = "id = \"a\"\nserver = { urls = [\"nats://127.0.0.1:4222\"] }\n";
+
+    fn error(text: &str) -> String {
+        Config::parse("bridge.toml", text).unwrap_err().to_string()
+    }
+
+    /// The configuration with a rule that consists of these lines, from line 4 on.
+    fn with_rule(lines: &str) -> String {
+        format!("{HEAD}[[bus]]\n{lines}\n")
+    }
+
+    pub fn rule(lines: &str) -> BusRule {
+        let config = Config::parse("bridge.toml", &with_rule(lines)).unwrap();
+        config.buses.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_page() {
+        let rule = rule("name = \"orders\"\ndirection = \"out\"\nsubject = \"orders\"");
+        assert_eq!((rule.in_flight(), rule.in_flight_bytes()), (256, 4 << 20));
+        assert_eq!((rule.full(), rule.stream()), (Full::Block, None));
+        assert!(rule.permits(1, 2) && rule.is_out() && !rule.is_in());
+        assert_eq!(rule.consumer("a"), "sluice-a-orders");
+    }
+
+    #[test]
+    fn the_example_of_the_page_is_valid() {
+        let page = include_str!("../../../docs/nats.md");
+        let (_, example) = page.split_once("```toml\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let config = Config::parse("nats.md", example).unwrap();
+        assert_eq!(config.buses.len(), 2);
+        assert!(config.buses[0].permits(1001, 5) && !config.buses[0].permits(0, 0));
+    }
+
+    #[test]
+    fn an_error_has_its_line_and_what_to_write() {
+        let bus = "name = \"orders\"\n";
+        let all = "name = \"orders\"\ndirection = \"in\"\nsubject = \"orders\"\n";
+        for (text, line, words) in [
+            (
+                "id = \"a b\"\nserver = { urls = [\"nats://a\"] }".to_owned(),
+                1,
+                "write 1 to 64",
+            ),
+            (
+                "id = \"a\"\n[server]\nurls = [\"a:4222\"]".to_owned(),
+                3,
+                "nats://HOST",
+            ),
+            (
+                format!("{HEAD}[[bus]]\nnane = \"orders\""),
+                4,
+                "unknown field `nane`",
+            ),
+            (
+                with_rule(&format!("{bus}direction = \"up\"\nsubject = \"a\"")),
+                5,
+                "`both`",
+            ),
+            (
+                with_rule(&format!("{bus}direction = \"out\"\nsubject = \"a.>\"")),
+                6,
+                "write it out",
+            ),
+            (
+                with_rule("name = \"a/b\"\ndirection = \"in\"\nsubject = \"a\""),
+                4,
+                "1 to 63 bytes",
+            ),
+            (with_rule(&format!("{all}full = \"drop\"")), 7, "remove it"),
+            (
+                with_rule(&format!("{all}allow = {{ uid = [1] }}")),
+                7,
+                "remove it",
+            ),
+            (with_rule(&format!("{all}stream = \"a.b\"")), 7, "no stream"),
+            (
+                with_rule(&format!("{all}consumer = \"a\"")),
+                7,
+                "write stream",
+            ),
+            (
+                with_rule(&format!("{all}in_flight = 0")),
+                7,
+                "from 1 to 65536",
+            ),
+            (
+                with_rule(&format!("{all}create = {{ permissions = \"999\" }}")),
+                7,
+                "octal",
+            ),
+            (
+                format!("{}[[bus]]\n{all}", with_rule(all)),
+                9,
+                "has a rule already",
+            ),
+        ] {
+            let error = error(&text);
+            assert!(
+                error.starts_with(&format!("bridge.toml:{line}: ")),
+                "{error}"
+            );
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(error("id = ").starts_with("bridge.toml:1: "));
+        assert!(error("").contains("missing field `id`"));
+    }
+
+    #[test]
+    fn nobody_in_an_allow_list_is_a_mistake() {
+        let lines = "name = \"orders\"\ndirection = \"out\"\nsubject = \"orders\"\nallow = {}";
+        assert!(error(&with_rule(lines)).contains("nobody"));
+    }
+
+    #[test]
+    fn a_bus_in_another_scope_is_another_bus() {
+        let all = "name = \"orders\"\ndirection = \"in\"\nsubject = \"orders\"\n";
+        let text = format!(
+            "{}[[bus]]\n{all}scope = \"/sys/fs/cgroup/a\"",
+            with_rule(all)
+        );
+        let config = Config::parse("bridge.toml", &text).unwrap();
+        assert_eq!(config.buses[1].channel(), "orders in /sys/fs/cgroup/a");
+        // A token of the server, whatever the bus is called.
+        let rule =
+            rule("name = \"a.b c\"\ndirection = \"in\"\nsubject = \"orders\"\nstream = \"S\"");
+        let consumer = rule.consumer("a");
+        assert!(consumer.starts_with("sluice-a-a_b_c-"), "{consumer}");
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What has happened to the messages of a rule, and log lines that an endless cause repeats rarely.
+
+use std::cell::Cell;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::log;
+
+/// The same line is written at most this often.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub struct Counter {
+    count: Cell<u64>,
+    written: Cell<Option<Instant>>,
+    /// Of the count, what a line has told.
+    told: Cell<u64>,
+}
+
+impl Counter {
+    pub fn get(&self) -> u64 {
+        self.count.get()
+    }
+
+    pub fn add(&self, count: u64) {
+        self.count.set(self.count.get() + count);
+    }
+
+    /// Counts, and writes the line with the number of messages since the last such line, unless that is not long ago.
+    pub fn report(&self, count: u64, line: impl FnOnce(u64) -> String) {
+        self.add(count);
+        let now = Instant::now();
+        let is_due = |written: Instant| now.duration_since(written) >= INTERVAL;
+        if self.written.get().is_none_or(is_due) {
+            self.written.set(Some(now));
+            let new = self.count.get() - self.told.replace(self.count.get());
+            log::line(format_args!("{}", line(new)));
+        }
+    }
+}
+
+/// Messages of a rule since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// The engine has them.
+    pub out: Counter,
+    /// Their senders are not allowed.
+    pub not_allowed: Counter,
+    /// The bus had no room for them, with `full = "drop"`.
+    pub lost: Counter,
+    /// Longer than the server or the bus permits.
+    pub too_long: Counter,
+    /// The bus has them.
+    pub incoming: Counter,
+    /// They had passed this bridge, or too many.
+    pub looped: Counter,
+    /// A multicast bus had no subscriber.
+    pub no_subscriber: Counter,
+    /// Attempts to publish that were repeated.
+    pub retried: Counter,
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} out, {} in", self.out.get(), self.incoming.get())?;
+        for (counter, name) in [
+            (&self.not_allowed, "not allowed"),
+            (&self.lost, "lost"),
+            (&self.too_long, "too long"),
+            (&self.looped, "looped"),
+            (&self.no_subscriber, "without subscriber"),
+            (&self.retried, "retried"),
+        ] {
+            if counter.get() > 0 {
+                write!(f, ", {} {name}", counter.get())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_what_has_happened_since_the_last_one() {
+        let counter = Counter::default();
+        let lines = Cell::new(0);
+        let report = |count| {
+            counter.report(count, |new| {
+                lines.set(lines.get() + 1);
+                format!("{new} messages")
+            });
+        };
+        report(2);
+        report(3);
+        assert_eq!((counter.get(), counter.told.get(), lines.get()), (5, 2, 1));
+        counter.written.set(Some(Instant::now() - INTERVAL));
+        report(1);
+        assert_eq!((counter.told.get(), lines.get()), (6, 2));
+    }
+
+    #[test]
+    fn counts_of_zero_are_not_named() {
+        let counters = Counters::default();
+        counters.out.add(3);
+        counters.lost.add(1);
+        assert_eq!(counters.to_string(), "3 out, 0 in, 1 lost");
+    }
+}

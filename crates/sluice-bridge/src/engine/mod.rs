@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the bridge needs of an engine that carries messages between hosts. Only [`nats`] knows the engine that is used; tests use
+//! [`memory`].
+
+#[cfg(test)]
+pub mod memory;
+pub mod nats;
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// A message of the engine. Names of headers may occur several times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    pub subject: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+}
+
+impl Message {
+    /// The values of a header, whose name has any case.
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let named = move |(other, value): &'a (String, String)| {
+            other.eq_ignore_ascii_case(name).then_some(value.as_str())
+        };
+        self.headers.iter().filter_map(named)
+    }
+}
+
+/// Where a message is stored: the stream, and the id by which the stream recognises a message that it has already.
+#[derive(Clone, Debug)]
+pub struct Stored<'a> {
+    pub stream: &'a str,
+    pub id: String,
+}
+
+/// Messages of a stream, from where the consumer of this name has ended.
+#[derive(Clone, Debug)]
+pub struct ConsumerOptions<'a> {
+    pub stream: &'a str,
+    pub name: String,
+    pub subject: &'a str,
+    /// At most these are delivered and not acknowledged.
+    pub messages: u32,
+    pub bytes: u64,
+}
+
+/// Why a call of the engine failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// What happened, and what to do.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Another attempt may succeed.
+    Temporary,
+    /// The message is longer than the engine permits.
+    TooLong,
+}
+
+impl Failure {
+    pub fn temporary(text: impl Into<String>) -> Self {
+        Self {
+            kind: FailureKind::Temporary,
+            text: text.into(),
+        }
+    }
+}
+
+pub trait Engine: Clone + 'static {
+    /// Resolves when the message is stored; of a message that is not stored, when it has left this process.
+    type Receipt: Future<Output = Result<(), Failure>> + Unpin;
+    type Subscription: Subscription;
+    type Consumer: Subscription;
+
+    /// Waits until there is a connection: an attempt to publish without one would only occupy memory.
+    async fn connected(&self);
+
+    /// Messages leave in the order of the calls. Waits while the engine has no room for another one.
+    async fn publish(
+        &self,
+        message: Message,
+        stored: Option<Stored<'_>>,
+    ) -> Result<Self::Receipt, Failure>;
+
+    /// Messages that others publish from now on.
+    async fn subscribe(&self, subject: &str) -> Result<Self::Subscription, Failure>;
+
+    async fn consume(&self, options: ConsumerOptions<'_>) -> Result<Self::Consumer, Failure>;
+
+    /// The longest message, headers included, in bytes. None: not known yet.
+    fn message_max(&self) -> Option<usize>;
+}
+
+pub trait Subscription {
+    /// Whether the engine keeps a message until it is acknowledged.
+    const KEEPS: bool;
+
+    async fn next(&mut self) -> Result<Message, Failure>;
+
+    /// The last message is not needed any more.
+    async fn acknowledge(&mut self) -> Result<(), Failure>;
+
+    /// The messages that were received and not acknowledged need more time.
+    async fn extend(&mut self) -> Result<(), Failure>;
+}
+
+/// After this time without [`Subscription::extend`] a message is delivered again.
+pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);

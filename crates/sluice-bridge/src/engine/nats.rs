@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine NATS. Nothing else knows its client.
+
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::fs;
+use std::future::{IntoFuture as _, ready};
+use std::path::Path;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use async_nats::connection::State;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::{AckKind, ContextBuilder, consumer, message::PublishMessage};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, jetstream};
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{
+    ACKNOWLEDGE_WITHIN, ConsumerOptions, Engine, Failure, FailureKind, Message, Stored,
+    Subscription,
+};
+use crate::config::Server;
+use crate::log;
+
+/// An acknowledgement that takes longer is taken for lost, and the message is published again.
+const ACKNOWLEDGEMENT: Duration = Duration::from_secs(5);
+/// For how long a request for messages of a stream waits at the server.
+const FETCH: Duration = Duration::from_secs(5);
+/// Between looks at the state of the connection.
+const POLL: Duration = Duration::from_millis(50);
+/// Between attempts to connect: doubled from the first up to the last.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// More than the rules have in flight, so that the client does not bound them once more.
+const ACKNOWLEDGEMENTS_MAX: usize = 1 << 20;
+
+#[derive(Clone)]
+pub struct NatsEngine {
+    client: Client,
+    context: jetstream::Context,
+    /// Changes when a connection breaks.
+    broken: watch::Receiver<()>,
+}
+
+impl NatsEngine {
+    /// Returns at once, and connects in the background. `capacity`: messages of a subscription that wait in this process.
+    pub async fn connect(server: &Server, name: &str, capacity: usize) -> Result<Self> {
+        let (breaks, broken) = watch::channel(());
+        let options = authenticated(server)?
+            .name(format!("sluice-bridge {name}"))
+            .subscription_capacity(capacity)
+            .retry_on_initial_connect()
+            .max_reconnects(None)
+            .reconnect_delay_callback(delay)
+            .event_callback(move |event| {
+                log_event(&event);
+                if matches!(event, Event::Disconnected) {
+                    breaks.send_replace(());
+                }
+                ready(())
+            });
+        let urls: Vec<&str> = server.urls.get_ref().iter().map(String::as_str).collect();
+        let client = options.connect(&urls[..]).await.with_context(|| {
+            format!("cannot use the servers {urls:?}; check them and the files of [server]")
+        })?;
+        let context = ContextBuilder::new()
+            .timeout(ACKNOWLEDGEMENT)
+            .max_ack_inflight(ACKNOWLEDGEMENTS_MAX)
+            .build(client.clone());
+        Ok(Self {
+            client,
+            context,
+            broken,
+        })
+    }
+}
+
+fn authenticated(server: &Server) -> Result<ConnectOptions> {
+    let mut options = ConnectOptions::new();
+    if let (Some(user), Some(path)) = (&server.user, &server.password) {
+        options = options.user_and_password(user.clone(), read(path)?.trim().to_owned());
+    }
+    Ok(options)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read {}; give the bridge access to it",
+            path.display()
+        )
+    })
+}
+
+fn delay(attempts: usize) -> Duration {
+    let doublings = u32::try_from(attempts)
+        .unwrap_or(u32::MAX)
+        .saturating_sub(1)
+        .min(16);
+    RECONNECT.1.min(RECONNECT.0 * 2_u32.pow(doublings))
+}
+
+fn log_event(event: &Event) {
+    match event {
+        Event::Connected => log::line(format_args!("connected to the server")),
+        Event::Disconnected => log::line(format_args!("the server is gone; connecting again")),
+        Event::SlowConsumer(_) => log::line(format_args!(
+            "a message of a subject was lost, because the bus does not accept messages as fast; use a stream"
+        )),
+        Event::ServerError(error) => log::line(format_args!("the server reports: {error}")),
+        Event::ClientError(error) => log::line(format_args!("the client reports: {error}")),
+        _ => {}
+    }
+}
+
+impl NatsEngine {
+    /// Messages that were delivered and not acknowledged come again before others, and at once. Returns the number of deliveries so far.
+    async fn deliver_again(&self, consumer: &mut consumer::PullConsumer) -> Result<u64, Failure> {
+        let info = consumer.cached_info();
+        if info.num_ack_pending == 0 {
+            return Ok(info.delivered.consumer_sequence);
+        }
+        if !self.client.is_server_compatible(2, 14, 0) {
+            let stream = &info.stream_name;
+            log::line(format_args!(
+                "stream {stream}: the server delivers again within {} s what was not acknowledged, after later messages; for the order of the stream use version 2.14 or newer",
+                ACKNOWLEDGE_WITHIN.as_secs()
+            ));
+            return Ok(info.delivered.consumer_sequence);
+        }
+        let reset = consumer.reset(None).await.map_err(failure)?;
+        Ok(reset.info.delivered.consumer_sequence)
+    }
+}
+
+type Receipt = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
+
+impl Engine for NatsEngine {
+    type Receipt = Receipt;
+    type Subscription = NatsSubscription;
+    type Consumer = NatsConsumer;
+
+    async fn connected(&self) {
+        while self.client.connection_state() != State::Connected {
+            sleep(POLL).await;
+        }
+    }
+
+    async fn publish(
+        &self,
+        message: Message,
+        stored: Option<Stored<'_>>,
+    ) -> Result<Receipt, Failure> {
+        let subject = message.subject;
+        let headers = header_map(&message.headers)?;
+        let Some(stored) = stored else {
+            let publish = self
+                .client
+                .publish_with_headers(subject, headers, message.body);
+            publish.await.map_err(publish_failure)?;
+            let client = self.client.clone();
+            return Ok(Box::pin(
+                async move { client.flush().await.map_err(failure) },
+            ));
+        };
+        let publish = PublishMessage::build()
+            .payload(message.body)
+            .headers(headers)
+            .expected_stream(stored.stream)
+            .message_id(stored.id);
+        let context = format!("subject {subject}, stream {}", stored.stream);
+        let acknowledged = self.context.send_publish(subject, publish).await;
+        let acknowledged = acknowledged.map_err(|error| stored_failure(&context, error))?;
+        let mut broken = self.broken.clone();
+        broken.mark_unchanged();
+        Ok(Box::pin(async move {
+            tokio::select! {
+                acknowledged = acknowledged.into_future() => match acknowledged {
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(stored_failure(&context, error)),
+                },
+                // The acknowledgement was sent on this connection, if at all.
+                _ = broken.changed() => Err(missed(&context)),
+            }
+        }))
+    }
+
+    async fn subscribe(&self, subject: &str) -> Result<NatsSubscription, Failure> {
+        let subscription = self.client.subscribe(subject.to_owned()).await;
+        Ok(NatsSubscription(subscription.map_err(failure)?))
+    }
+
+    async fn consume(&self, options: ConsumerOptions<'_>) -> Result<NatsConsumer, Failure> {
+        let config = consumer::pull::Config {
+            durable_name: Some(options.name.clone()),
+            description: Some("sluice-bridge".to_owned()),
+            ack_policy: consumer::AckPolicy::Explicit,
+            ack_wait: ACKNOWLEDGE_WITHIN,
+            filter_subject: options.subject.to_owned(),
+            max_ack_pending: options.messages.into(),
+            ..consumer::pull::Config::default()
+        };
+        let consumer = self
+            .context
+            .create_consumer_on_stream(config, options.stream);
+        let mut consumer: consumer::PullConsumer = consumer.await.map_err(|error| {
+            let text = format!(
+                "stream {}: {}; create the stream, or check the permissions of the bridge",
+                options.stream,
+                chain(&error)
+            );
+            Failure::temporary(text)
+        })?;
+        let delivered = self.deliver_again(&mut consumer).await?;
+        Ok(NatsConsumer {
+            consumer,
+            messages: options.messages as usize,
+            bytes: usize::try_from(options.bytes).unwrap_or(usize::MAX),
+            delivered,
+            delivered_before: delivered,
+            batch: None,
+            received: VecDeque::new(),
+            current: None,
+        })
+    }
+
+    fn message_max(&self) -> Option<usize> {
+        self.client.try_server_info().map(|info| info.max_payload)
+    }
+}
+
+pub struct NatsSubscription(async_nats::Subscriber);
+
+impl Subscription for NatsSubscription {
+    const KEEPS: bool = false;
+
+    async fn next(&mut self) -> Result<Message, Failure> {
+        match self.0.next().await {
+            Some(message) => Ok(received(message)),
+            None => Err(Failure::temporary("the subscription has ended")),
+        }
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn extend(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Asks the server for a number of messages at a time, so that it never sends more than fit here.
+pub struct NatsConsumer {
+    consumer: consumer::PullConsumer,
+    messages: usize,
+    bytes: usize,
+    /// Deliveries of the consumer, each of which has the next number.
+    delivered: u64,
+    /// The deliveries before the batch.
+    delivered_before: u64,
+    batch: Option<consumer::pull::Batch>,
+    received: VecDeque<jetstream::Message>,
+    current: Option<jetstream::Message>,
+}
+
+impl Subscription for NatsConsumer {
+    const KEEPS: bool = true;
+
+    async fn next(&mut self) -> Result<Message, Failure> {
+        loop {
+            if let Some(message) = self.received.pop_front() {
+                let copy = received(message.message.clone());
+                self.current = Some(message);
+                return Ok(copy);
+            }
+            match self.batch.as_mut() {
+                None => {
+                    self.delivered_before = self.delivered;
+                    self.batch = Some(self.fetch().await?);
+                }
+                Some(batch) => match batch.next().await {
+                    Some(message) => self.add(message)?,
+                    None => self.batch = None,
+                },
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), Failure> {
+        match self.current.take() {
+            Some(message) => message.ack().await.map_err(other),
+            None => Ok(()),
+        }
+    }
+
+    async fn extend(&mut self) -> Result<(), Failure> {
+        // Also what the server has delivered since.
+        while let Some(Some(message)) = self
+            .batch
+            .as_mut()
+            .and_then(|batch| batch.next().now_or_never())
+        {
+            self.add(message)?;
+        }
+        for message in self.current.iter().chain(&self.received) {
+            message.ack_with(AckKind::Progress).await.map_err(other)?;
+        }
+        Ok(())
+    }
+}
+
+impl NatsConsumer {
+    async fn fetch(&self) -> Result<consumer::pull::Batch, Failure> {
+        let batch = self
+            .consumer
+            .batch()
+            .max_messages(self.messages)
+            .max_bytes(self.bytes);
+        batch.expires(FETCH).messages().await.map_err(failure)
+    }
+
+    fn add(
+        &mut self,
+        message: Result<jetstream::Message, async_nats::Error>,
+    ) -> Result<(), Failure> {
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => return self.end_batch(&error.to_string()),
+        };
+        let number = message.info().map_err(other)?.consumer_sequence;
+        if number != self.delivered + 1 {
+            return Err(Failure::temporary(
+                "messages of the server were lost on the way; they are delivered again",
+            ));
+        }
+        self.delivered = number;
+        self.received.push_back(message);
+        Ok(())
+    }
+
+    /// A batch ends early before a message that exceeds its bytes.
+    fn end_batch(&mut self, error: &str) -> Result<(), Failure> {
+        self.batch = None;
+        let is_full = error.contains("Message Size Exceeds MaxBytes");
+        if is_full && self.delivered > self.delivered_before {
+            return Ok(());
+        }
+        let advice = if is_full {
+            "raise in_flight_bytes"
+        } else {
+            "check the stream"
+        };
+        Err(Failure::temporary(format!("{error}; {advice}")))
+    }
+}
+
+/// A header that a client has written as no text is left out.
+fn received(message: async_nats::Message) -> Message {
+    let mut headers = Vec::new();
+    for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
+        headers.extend(
+            values
+                .iter()
+                .map(|value| (name.to_string(), value.to_string())),
+        );
+    }
+    Message {
+        subject: message.subject.into_string(),
+        headers,
+        body: message.payload,
+    }
+}
+
+fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Failure> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let invalid = || Failure::temporary(format!("'{value}' is no value of the header {name}"));
+        let name: HeaderName = name.parse().map_err(|_| invalid())?;
+        let value: HeaderValue = value.parse().map_err(|_| invalid())?;
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+fn publish_failure(error: async_nats::PublishError) -> Failure {
+    match error.kind() {
+        async_nats::client::PublishErrorKind::MaxPayloadExceeded => too_long(&error),
+        _ => failure(error),
+    }
+}
+
+fn stored_failure(context: &str, error: PublishError) -> Failure {
+    match error.kind() {
+        PublishErrorKind::MaxPayloadExceeded => too_long(&error),
+        PublishErrorKind::StreamNotFound => Failure::temporary(format!(
+            "{context}: no stream stores this subject; create one, or change the subject"
+        )),
+        PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => missed(context),
+        _ => Failure::temporary(format!("{context}: {}; check the stream", chain(&error))),
+    }
+}
+
+fn missed(context: &str) -> Failure {
+    Failure::temporary(format!("{context}: no acknowledgement; check the servers"))
+}
+
+fn too_long(error: &(dyn StdError + 'static)) -> Failure {
+    Failure {
+        kind: FailureKind::TooLong,
+        text: format!("{}; raise max_payload of the server", chain(error)),
+    }
+}
+
+fn failure(error: impl StdError + 'static) -> Failure {
+    Failure::temporary(chain(&error))
+}
+
+fn other(error: async_nats::Error) -> Failure {
+    Failure::temporary(error.to_string())
+}
+
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    sluice::explain(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_is_doubled_up_to_a_maximum() {
+        assert_eq!(delay(1), Duration::from_millis(100));
+        assert_eq!(delay(2), Duration::from_millis(200));
+        assert_eq!(delay(8), Duration::from_secs(10));
+        assert_eq!(delay(usize::MAX), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn headers_are_text() {
+        let header = |value: &str| header_map(&[("Sluice-Bus".to_owned(), value.to_owned())]);
+        assert_eq!(
+            header("größe").unwrap().get("Sluice-Bus").unwrap().as_str(),
+            "größe"
+        );
+        assert!(header("a\r\nb: c").is_err());
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::process::ExitCode;
+
+use anyhow::Error;
+use clap::Parser as _;
+use sluice_bridge::config::Config;
+use sluice_bridge::options::{Command, Options};
+use sluice_bridge::{daemon, log};
+
+/// The configuration is wrong, as with a wrong option: another attempt would fail, too.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let command = Options::parse().command;
+    let (Command::Check(file) | Command::Run(file)) = &command;
+    let path = &file.config;
+    // Before anything opens a descriptor.
+    let kept = daemon::kept();
+    let config = match Config::read(path) {
+        Ok(config) => config,
+        Err(error) => return fail(&error, USAGE),
+    };
+    if let Command::Check(_) = command {
+        println!("{}: valid, {} buses", path.display(), config.buses.len());
+        return ExitCode::SUCCESS;
+    }
+    match daemon::run(config, kept) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, 1),
+    }
+}
+
+fn fail(error: &Error, status: u8) -> ExitCode {
+    log::line(format_args!("{}", sluice::explain(error.as_ref())));
+    status.into()
+}

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a bus to the engine: messages are published in order, and each leaves the window when the engine has it.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use tokio::io::Interest;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::sync::watch;
+
+use crate::backoff::Backoff;
+use crate::engine::{Engine, Failure, FailureKind, Message, Stored};
+use crate::headers;
+use crate::rule::Context;
+use crate::window::{Received, Record, Window};
+
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Messages that are received before others run.
+const RECEIVED_MAX: usize = 64;
+
+pub struct Outgoing<E: Engine> {
+    context: Rc<Context<E>>,
+    window: Window,
+    /// None: the bus has ended, and only the window is left.
+    subscriber: Option<AsyncFd<OwnedFd>>,
+    /// The next message needs more room than is free.
+    is_full: bool,
+    /// In order.
+    in_flight: VecDeque<(Record, Fate<E::Receipt>)>,
+    backoff: Backoff,
+}
+
+/// What becomes of a message.
+enum Fate<R> {
+    Published(R),
+    NotAllowed,
+    /// This bridge has sent it on the bus.
+    Own,
+    TooLong(String),
+}
+
+/// Why [`Outgoing::run`] has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The bus has ended, and the engine has all messages of it.
+    Bus,
+    /// The bridge ends, and the engine has all messages that were received.
+    Stopped,
+}
+
+impl<E: Engine> Outgoing<E> {
+    /// `subscriber` is a nonblocking descriptor with the format SLUICE_BUS_FRAMED.
+    pub fn new(
+        context: Rc<Context<E>>,
+        window: Window,
+        subscriber: Option<OwnedFd>,
+    ) -> Result<Self> {
+        // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
+        let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        let subscriber = subscriber.map(register).transpose();
+        Ok(Self {
+            context,
+            window,
+            subscriber: subscriber.map_err(io::Error::from).context(WAITING)?,
+            is_full: false,
+            in_flight: VecDeque::new(),
+            backoff: Backoff::new(RETRY.0, RETRY.1),
+        })
+    }
+
+    pub async fn run(&mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
+        // What the last process received in part is received again before it is published.
+        self.receive()?;
+        loop {
+            if let Err(failure) = self.publish().await {
+                self.retry(&failure).await;
+                continue;
+            }
+            let is_stopping = *stop.borrow();
+            if self.window.is_empty() && (is_stopping || self.subscriber.is_none()) {
+                return Ok(if is_stopping { End::Stopped } else { End::Bus });
+            }
+            let receives = !is_stopping && self.has_room();
+            let subscriber = self.subscriber.as_ref().filter(|_| receives);
+            tokio::select! {
+                receipt = oldest(&mut self.in_flight) => match receipt {
+                    Ok(()) => self.release(),
+                    Err(failure) => self.retry(&failure).await,
+                },
+                ready = readable(subscriber) => {
+                    let mut ready = ready.context(WAITING)?;
+                    match receive_some(&mut self.window, ready.get_inner())? {
+                        Received::Nothing => ready.clear_ready(),
+                        received => self.note(received),
+                    }
+                }
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_full && self.in_flight.len() < self.limit()
+    }
+
+    fn limit(&self) -> usize {
+        self.context.rule.in_flight() as usize
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        if let Some(subscriber) = &self.subscriber {
+            let received = receive_some(&mut self.window, subscriber.get_ref())?;
+            self.note(received);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, received: Received) {
+        match received {
+            Received::Full => self.is_full = true,
+            Received::Ended => self.subscriber = None,
+            Received::Message | Received::Nothing => {}
+        }
+    }
+
+    /// Publishes what was received, up to the limit.
+    async fn publish(&mut self) -> Result<(), Failure> {
+        while self.in_flight.len() < self.limit() {
+            let Some(record) = self.window.take() else {
+                break;
+            };
+            self.context.engine.connected().await;
+            match self.publish_message(&record).await {
+                Ok(fate) => self.in_flight.push_back((record, fate)),
+                Err(failure) => {
+                    self.window.put_back([record].into_iter());
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish_message(&self, record: &Record) -> Result<Fate<E::Receipt>, Failure> {
+        let (context, header) = (&self.context, &record.header);
+        let rule = &context.rule;
+        if rule.is_in() && header.sender == self.window.subscriber() {
+            return Ok(Fate::Own);
+        }
+        if !rule.permits(header.uid, header.gid) {
+            return Ok(Fate::NotAllowed);
+        }
+        let message = Message {
+            subject: rule.subject().to_owned(),
+            headers: headers::of_message(rule.name(), &context.bridge, header),
+            body: Bytes::copy_from_slice(self.window.body(record)),
+        };
+        let stored = rule.stream().map(|stream| Stored {
+            stream,
+            id: self.message_id(record),
+        });
+        match context.engine.publish(message, stored).await {
+            Ok(receipt) => Ok(Fate::Published(receipt)),
+            Err(failure) if failure.kind == FailureKind::TooLong => Ok(Fate::TooLong(failure.text)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The same for each attempt, also of the next process.
+    fn message_id(&self, record: &Record) -> String {
+        let incarnation = self.window.incarnation();
+        format!(
+            "{}-{incarnation:016x}-{}",
+            self.context.bridge, record.header.sequence
+        )
+    }
+
+    /// The oldest message has its fate.
+    fn release(&mut self) {
+        let Some((record, fate)) = self.in_flight.pop_front() else {
+            return;
+        };
+        let Context { counters, rule, .. } = &*self.context;
+        let (header, channel) = (&record.header, rule.channel());
+        match fate {
+            Fate::Published(_) => {
+                counters.out.add(1);
+                self.backoff.reset();
+            }
+            Fate::Own => {}
+            Fate::NotAllowed => counters.not_allowed.report(1, |new| {
+                let (uid, gid) = (header.uid, header.gid);
+                format!("{channel}: {new} messages of senders that allow does not name, the last of uid {uid}, gid {gid}; add it to allow, or stop the sender")
+            }),
+            Fate::TooLong(text) => counters.too_long.report(1, |new| {
+                let len = header.len;
+                format!("{channel}: {new} messages did not go out, the last of {len} bytes: {text}")
+            }),
+        }
+        if header.lost > 0 {
+            counters.lost.report(header.lost, |new| {
+                format!("{channel}: {new} messages were lost, because the server is slower than their senders; write full = \"block\", or create the bus with a larger capacity")
+            });
+        }
+        self.window.release(&record);
+        self.is_full = false;
+    }
+
+    /// All messages in flight are published again, in order. The stream recognises those that it has.
+    async fn retry(&mut self, failure: &Failure) {
+        let records = self.in_flight.drain(..).map(|(record, _)| record);
+        self.window.put_back(records);
+        let channel = self.context.rule.channel();
+        let text = &failure.text;
+        self.context.counters.retried.report(1, |_| {
+            format!("{channel}: a message is published again, until it succeeds: {text}")
+        });
+        self.backoff.wait().await;
+    }
+}
+
+const WAITING: &str = "cannot wait for the bus in the runtime";
+
+/// Until there is nothing, no room, or the end. Message: there may be more.
+fn receive_some(window: &mut Window, subscriber: &OwnedFd) -> Result<Received> {
+    for _ in 0..RECEIVED_MAX {
+        let received = window.receive(subscriber.as_fd());
+        match received.context("cannot receive from the bus; restart the bridge")? {
+            Received::Message => {}
+            received => return Ok(received),
+        }
+    }
+    Ok(Received::Message)
+}
+
+async fn readable(
+    subscriber: Option<&AsyncFd<OwnedFd>>,
+) -> io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
+    match subscriber {
+        Some(subscriber) => subscriber.readable().await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the receipt of the oldest message.
+async fn oldest<R>(in_flight: &mut VecDeque<(Record, Fate<R>)>) -> Result<(), Failure>
+where
+    R: Future<Output = Result<(), Failure>> + Unpin,
+{
+    match in_flight.front_mut() {
+        None => pending().await,
+        Some((_, Fate::Published(receipt))) => receipt.await,
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
+
+    use super::*;
+    use crate::engine::memory::{MESSAGE_MAX, MemoryEngine};
+    use crate::rule::tests::context;
+    use crate::window::tests::{frame, subscriber};
+
+    /// A task that bridges from a socket with frames to an engine in memory.
+    struct Bridge {
+        engine: MemoryEngine,
+        context: Rc<Context<MemoryEngine>>,
+        sender: UnixDatagram,
+        subscriber: UnixDatagram,
+        /// Of the memory of the window.
+        window: OwnedFd,
+        stop: watch::Sender<bool>,
+        task: JoinHandle<Result<End>>,
+    }
+
+    impl Bridge {
+        fn start(rule: &str) -> Self {
+            let engine = MemoryEngine::default();
+            let context = context(rule, engine.clone());
+            let (sender, subscriber) = subscriber();
+            let window = Window::new(4096, "orders", 3, 0).unwrap();
+            Self::begin(engine, context, sender, subscriber, window)
+        }
+
+        fn begin(
+            engine: MemoryEngine,
+            context: Rc<Context<MemoryEngine>>,
+            sender: UnixDatagram,
+            subscriber: UnixDatagram,
+            window: Window,
+        ) -> Self {
+            let (stop, mut stopped) = watch::channel(false);
+            let file = window.as_fd().try_clone_to_owned().unwrap();
+            let descriptor = subscriber.try_clone().unwrap().into();
+            let mut outgoing =
+                Outgoing::new(Rc::clone(&context), window, Some(descriptor)).unwrap();
+            let task = spawn_local(async move { outgoing.run(&mut stopped).await });
+            Self {
+                engine,
+                context,
+                sender,
+                subscriber,
+                window: file,
+                stop,
+                task,
+            }
+        }
+
+        /// The process is killed, and the next one has what the service manager kept.
+        async fn restart(self) -> Self {
+            self.task.abort();
+            assert!(self.task.await.is_err());
+            let window = Window::restore(self.window, "orders").unwrap();
+            let engine = MemoryEngine::default();
+            let context = context(RULE, engine.clone());
+            Self::begin(engine, context, self.sender, self.subscriber, window)
+        }
+
+        fn send(&self, sequence: u64, body: &[u8]) {
+            self.sender.send(&frame(sequence, body)).unwrap();
+        }
+
+        async fn until(&self, is_true: impl Fn(&MemoryEngine) -> bool) {
+            let wait = async {
+                while !is_true(&self.engine) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), wait)
+                .await
+                .unwrap();
+        }
+
+        async fn stop(self) -> Context<MemoryEngine> {
+            self.stop.send(true).unwrap();
+            let ended = tokio::time::timeout(Duration::from_secs(10), self.task).await;
+            assert_eq!(ended.unwrap().unwrap().unwrap(), End::Stopped);
+            Rc::into_inner(self.context).unwrap()
+        }
+
+        fn bodies(&self) -> Vec<Vec<u8>> {
+            self.engine
+                .stored()
+                .iter()
+                .map(|message| message.body.to_vec())
+                .collect()
+        }
+    }
+
+    const RULE: &str =
+        "direction = \"out\"\nsubject = \"orders.new\"\nstream = \"ORDERS\"\nin_flight = 2";
+
+    fn test(future: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        LocalSet::new().block_on(&runtime, future);
+    }
+
+    #[test]
+    fn messages_have_headers_of_the_kernel_and_are_counted() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            bridge.send(7, b"one");
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            let message = bridge.engine.stored().remove(0);
+            assert_eq!(message.subject, "orders.new");
+            for (name, value) in [
+                ("Sluice-Bus", "orders"),
+                ("Sluice-Sequence", "7"),
+                ("Sluice-Uid", "1000"),
+                ("Sluice-Gid", "100"),
+                ("Sluice-Pid", "77"),
+                ("Sluice-Bridge", "a"),
+            ] {
+                assert!(message.values(name).eq([value]), "{name}: {message:?}");
+            }
+            assert_eq!(bridge.stop().await.counters.out.get(), 1);
+        });
+    }
+
+    #[test]
+    fn no_more_messages_are_in_flight_than_the_rule_says() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            for sequence in 0..5 {
+                bridge.send(sequence, &[sequence as u8]);
+            }
+            bridge.until(|engine| engine.pending() == 2).await;
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            assert_eq!(bridge.engine.pending(), 2);
+            for _ in 0..5 {
+                bridge.until(|engine| engine.pending() > 0).await;
+                bridge.engine.acknowledge();
+            }
+            assert_eq!(bridge.bodies(), [[0], [1], [2], [3], [4]]);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn a_message_without_acknowledgement_is_stored_once() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            bridge.send(0, b"a");
+            bridge.send(1, b"b");
+            bridge.until(|engine| engine.pending() == 2).await;
+            bridge.engine.lose_acknowledgement();
+            bridge.engine.acknowledge();
+            bridge.until(|engine| engine.pending() == 2).await;
+            bridge.engine.acknowledge();
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.bodies(), [b"a", b"b"]);
+            let context = bridge.stop().await;
+            assert_eq!(
+                (context.counters.out.get(), context.counters.retried.get()),
+                (2, 1)
+            );
+        });
+    }
+
+    #[test]
+    fn a_refused_message_is_published_again() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            bridge.send(0, b"a");
+            for _ in 0..2 {
+                bridge.until(|engine| engine.pending() == 1).await;
+                bridge.engine.refuse();
+            }
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.bodies(), [b"a"]);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn the_next_process_publishes_what_was_not_acknowledged() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            for sequence in 0..4 {
+                bridge.send(sequence, &[sequence as u8]);
+            }
+            bridge.until(|engine| engine.pending() == 2).await;
+            bridge.engine.acknowledge();
+            bridge.until(|engine| engine.pending() == 2).await;
+            let bridge = bridge.restart().await;
+            for _ in 1..4 {
+                bridge.until(|engine| engine.pending() > 0).await;
+                bridge.engine.acknowledge();
+            }
+            assert_eq!(bridge.bodies(), [[1], [2], [3]]);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn only_senders_that_are_allowed_leave_the_host() {
+        test(async {
+            let bridge = Bridge::start(&format!("{RULE}\nallow = {{ uid = [0], gid = [7] }}"));
+            bridge.send(0, b"a");
+            bridge.send(1, b"b");
+            let context = Rc::clone(&bridge.context);
+            bridge
+                .until(|_| context.counters.not_allowed.get() == 2)
+                .await;
+            drop(context);
+            assert_eq!(bridge.engine.pending(), 0);
+            assert_eq!(bridge.stop().await.counters.out.get(), 0);
+        });
+    }
+
+    #[test]
+    fn what_the_bridge_has_sent_does_not_go_back() {
+        test(async {
+            let bridge = Bridge::start(&RULE.replace("\"out\"", "\"both\""));
+            let mut own = frame(0, b"own");
+            own[16..24].copy_from_slice(&3_u64.to_ne_bytes());
+            bridge.sender.send(&own).unwrap();
+            bridge.send(1, b"other");
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.bodies(), [b"other"]);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn a_message_that_the_engine_does_not_take_is_counted() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            bridge.send(0, &[0; MESSAGE_MAX + 1]);
+            bridge.send(1, b"b");
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            let context = bridge.stop().await;
+            assert_eq!(
+                (context.counters.out.get(), context.counters.too_long.get()),
+                (1, 1)
+            );
+        });
+    }
+
+    #[test]
+    fn losses_of_the_subscriber_are_counted() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            let mut message = frame(9, b"a");
+            message[32..40].copy_from_slice(&4_u64.to_ne_bytes());
+            bridge.sender.send(&message).unwrap();
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.stop().await.counters.lost.get(), 4);
+        });
+    }
+}

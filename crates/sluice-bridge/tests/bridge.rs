@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon with the module and a real server: tests/bridge runs this in the VM. The test is the service manager of the daemon.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{IoSliceMut, Read as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, consumer, stream};
+use futures_util::StreamExt as _;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::Pid;
+use sluice::Bus;
+use sluice::bus::{Policy, SendError, Sender, Subscriber};
+use tokio::runtime::Runtime;
+
+use support::{LIMIT, Server, runtime, until};
+
+/// A daemon, and what a service manager does for it.
+struct Bridge {
+    config: PathBuf,
+    log: PathBuf,
+    notify: PathBuf,
+    kept: Arc<Mutex<BTreeMap<String, OwnedFd>>>,
+    is_ready: Arc<AtomicBool>,
+    child: Option<Child>,
+}
+
+impl Bridge {
+    /// With these lines after the server.
+    fn start(server: &Server, id: &str, rules: &str) -> Self {
+        let path = |name: &str| server.directory().join(format!("{id}-{name}"));
+        let text = format!(
+            "id = \"{id}\"\nserver = {{ urls = [\"{}\"] }}\n{rules}",
+            server.url()
+        );
+        fs::write(path("bridge.toml"), text).unwrap();
+        let socket = UnixDatagram::bind(path("notify")).unwrap();
+        let mut bridge = Self {
+            config: path("bridge.toml"),
+            log: path("log"),
+            notify: path("notify"),
+            kept: Arc::default(),
+            is_ready: Arc::default(),
+            child: None,
+        };
+        let (kept, is_ready) = (Arc::clone(&bridge.kept), Arc::clone(&bridge.is_ready));
+        thread::spawn(move || manage(&socket, &kept, &is_ready));
+        bridge.restart();
+        bridge
+    }
+
+    /// As the service manager starts it: with the descriptors that it has kept from 3 on.
+    fn restart(&mut self) {
+        self.is_ready.store(false, Ordering::SeqCst);
+        let kept = self.kept.lock().unwrap();
+        let names: Vec<&str> = kept.keys().map(String::as_str).collect();
+        let high = |fd: &OwnedFd| fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(100)).unwrap();
+        let passed: Vec<RawFd> = kept.values().map(high).collect();
+        let log = File::options()
+            .append(true)
+            .create(true)
+            .open(&self.log)
+            .unwrap();
+        // Only the shell knows its process before it becomes the daemon.
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "LISTEN_PID=$$ exec \"$0\" run --config \"$1\"",
+            env!("CARGO_BIN_EXE_sluice-bridge"),
+        ]);
+        command
+            .arg(&self.config)
+            .env("NOTIFY_SOCKET", &self.notify)
+            .stderr(log);
+        command
+            .env("LISTEN_FDS", names.len().to_string())
+            .env("LISTEN_FDNAMES", names.join(":"));
+        let duplicated = passed.clone();
+        // SAFETY: dup2(2) may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                for (target, fd) in (3..).zip(&duplicated) {
+                    libc::dup2(*fd, target);
+                }
+                Ok(())
+            });
+        }
+        self.child = Some(command.spawn().unwrap());
+        for fd in passed {
+            // SAFETY: this is a duplicate of this function's own.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        drop(kept);
+        let is_ready = Arc::clone(&self.is_ready);
+        until("the bridge is ready", || is_ready.load(Ordering::SeqCst));
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Ends it as the service manager does, and returns its log.
+    fn stop(mut self) -> String {
+        let mut child = self.child.take().unwrap();
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        let status = child.wait().unwrap();
+        let log = self.log();
+        assert!(status.success(), "{status}: {log}");
+        log
+    }
+
+    fn log(&self) -> String {
+        let mut log = String::new();
+        File::open(&self.log)
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        log
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// The side of the service manager of sd_notify(3).
+fn manage(socket: &UnixDatagram, kept: &Mutex<BTreeMap<String, OwnedFd>>, is_ready: &AtomicBool) {
+    loop {
+        let mut bytes = [0; 4096];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let mut control = nix::cmsg_space!([RawFd; 4]);
+        let Ok(message) = recvmsg::<()>(
+            socket.as_raw_fd(),
+            &mut parts,
+            Some(&mut control),
+            MsgFlags::MSG_CMSG_CLOEXEC,
+        ) else {
+            return;
+        };
+        let len = message.bytes;
+        let mut descriptors: Vec<OwnedFd> = Vec::new();
+        for control in message.cmsgs().unwrap() {
+            if let ControlMessageOwned::ScmRights(fds) = control {
+                // SAFETY: the kernel has just created them.
+                descriptors.extend(
+                    fds.into_iter()
+                        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+                );
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        let value = |key: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(key))
+                .map(str::to_owned)
+        };
+        let name = value("FDNAME=").unwrap_or_default();
+        let mut kept = kept.lock().unwrap();
+        if value("FDSTORE=").is_some() {
+            kept.extend(descriptors.pop().map(|fd| (name, fd)));
+        } else if value("FDSTOREREMOVE=").is_some() {
+            kept.remove(&name);
+        } else if value("READY=").is_some() {
+            is_ready.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A stream, and a client of the server.
+struct Stream {
+    runtime: Runtime,
+    stream: stream::Stream,
+    context: jetstream::Context,
+}
+
+impl Stream {
+    fn create(server: &Server) -> Self {
+        let runtime = runtime();
+        let (stream, context) = runtime.block_on(async {
+            let client = async_nats::connect(server.url()).await.unwrap();
+            let context = jetstream::new(client);
+            let stream = context.create_stream(stream::Config {
+                name: "ORDERS".to_owned(),
+                subjects: vec!["orders.>".to_owned()],
+                ..stream::Config::default()
+            });
+            (stream.await.unwrap(), context)
+        });
+        Self {
+            runtime,
+            stream,
+            context,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        let info = self.runtime.block_on(self.stream.get_info());
+        info.map_or(0, |info| info.state.messages)
+    }
+
+    fn wait_for(&self, count: u64) {
+        until("the stream has the messages", || self.len() >= count);
+        // A message that is stored twice would come later.
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(self.len(), count);
+    }
+
+    /// The number in the body of a message of the stream.
+    fn number(&self, sequence: u64) -> u64 {
+        let message = self.stream.get_raw_message(sequence);
+        number(&self.runtime.block_on(message).unwrap().payload)
+    }
+
+    /// Those of all messages, in the order of the stream.
+    fn numbers(&self) -> Vec<u64> {
+        let len = self.len() as usize;
+        let config = consumer::pull::Config {
+            ack_policy: consumer::AckPolicy::None,
+            ..consumer::pull::Config::default()
+        };
+        self.runtime.block_on(async {
+            let consumer = self.stream.create_consumer(config).await.unwrap();
+            let messages = consumer.fetch().max_messages(len).messages();
+            let numbers = messages
+                .await
+                .unwrap()
+                .map(|message| number(&message.unwrap().payload));
+            numbers.collect().await
+        })
+    }
+
+    fn publish(&self, body: Vec<u8>) {
+        self.runtime.block_on(async {
+            let acknowledged = self
+                .context
+                .publish("orders.new", body.into())
+                .await
+                .unwrap();
+            acknowledged.await.unwrap();
+        });
+    }
+}
+
+fn body(number: u64) -> Vec<u8> {
+    let mut body = number.to_string().into_bytes();
+    body.resize(100, b' ');
+    body
+}
+
+fn number(body: &[u8]) -> u64 {
+    std::str::from_utf8(body).unwrap().trim().parse().unwrap()
+}
+
+fn rule(name: &str, lines: &str) -> String {
+    format!("[[bus]]\nname = \"{name}\"\n{lines}\n")
+}
+
+const OUT: &str = "direction = \"out\"\nsubject = \"orders.new\"\nstream = \"ORDERS\"\ncreate = { capacity = 65536 }";
+const IN: &str = "direction = \"in\"\nsubject = \"orders.new\"\nstream = \"ORDERS\"\ncreate = { capacity = 65536 }";
+
+/// Waits until the bridge has created the bus and has subscribed.
+fn sender(name: &str) -> Sender {
+    until("the bridge has opened the bus", || {
+        Bus::named(name)
+            .info()
+            .is_ok_and(|info| info.subscribers > 0)
+    });
+    Bus::named(name).sender().unwrap()
+}
+
+fn subscriber(name: &str) -> Subscriber {
+    let bus = Bus::named(name).policy(Policy::Block);
+    until("the bridge has opened the bus", || bus.info().is_ok());
+    bus.subscriber().unwrap()
+}
+
+#[test]
+fn messages_go_out_with_what_the_kernel_knows_of_their_sender() {
+    let server = Server::start("headers");
+    let stream = Stream::create(&server);
+    let bridge = Bridge::start(&server, "a", &rule("headers", OUT));
+    sender("headers").send(&body(7)).unwrap();
+    stream.wait_for(1);
+    let message = stream
+        .runtime
+        .block_on(stream.stream.get_raw_message(1))
+        .unwrap();
+    let header = |name: &str| message.headers.get(name).unwrap().as_str().to_owned();
+    assert_eq!(header("Sluice-Bus"), "headers");
+    assert_eq!(header("Sluice-Sequence"), "0");
+    assert_eq!(
+        (header("Sluice-Uid"), header("Sluice-Gid")),
+        ("0".to_owned(), "0".to_owned())
+    );
+    assert_eq!(header("Sluice-Pid"), std::process::id().to_string());
+    assert_eq!(header("Sluice-Bridge"), "a");
+    assert!(bridge.stop().contains("headers: 1 out, 0 in"));
+}
+
+#[test]
+fn nothing_is_lost_or_twice_when_server_and_bridge_are_killed() {
+    let mut server = Server::start("killed");
+    let stream = Stream::create(&server);
+    let mut bridge = Bridge::start(&server, "a", &rule("killed", OUT));
+    let sender = sender("killed");
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_enough);
+    let sending = thread::spawn(move || {
+        let sent = (0..).take_while(|_| !ends.load(Ordering::SeqCst));
+        sent.inspect(|number| sender.send(&body(*number)).unwrap())
+            .count() as u64
+    });
+    let mut len = 0;
+    for round in 0..6 {
+        until("messages go on", || stream.len() > len + 100);
+        len = stream.len();
+        match round % 3 {
+            0 => {
+                bridge.kill();
+                bridge.restart();
+            }
+            1 => {
+                server.kill();
+                server.restart();
+            }
+            _ => {
+                server.kill();
+                bridge.kill();
+                bridge.restart();
+                server.restart();
+            }
+        }
+    }
+    until("messages go on", || stream.len() > len + 100);
+    is_enough.store(true, Ordering::SeqCst);
+    let sent = sending.join().unwrap();
+    stream.wait_for(sent);
+    let numbers: BTreeSet<u64> = stream.numbers().into_iter().collect();
+    assert!(numbers.into_iter().eq(0..sent));
+    bridge.stop();
+}
+
+#[test]
+fn with_one_message_in_flight_the_stream_has_the_order_of_the_bus() {
+    const COUNT: u64 = 200;
+    let mut server = Server::start("order");
+    let stream = Stream::create(&server);
+    let mut bridge = Bridge::start(
+        &server,
+        "a",
+        &rule("order", &format!("{OUT}\nin_flight = 1")),
+    );
+    let sender = sender("order");
+    for sequence in 0..COUNT {
+        if sequence == 70 {
+            server.kill();
+            server.restart();
+        }
+        if sequence == 140 {
+            bridge.kill();
+            bridge.restart();
+        }
+        sender.send(&body(sequence)).unwrap();
+    }
+    stream.wait_for(COUNT);
+    assert!(stream.numbers().into_iter().eq(0..COUNT));
+    bridge.stop();
+}
+
+#[test]
+fn senders_wait_while_the_server_is_gone() {
+    let mut server = Server::start("wait");
+    let stream = Stream::create(&server);
+    server.kill();
+    let rules = rule(
+        "wait",
+        &format!("{OUT}\nin_flight_bytes = 65536\nin_flight = 64"),
+    );
+    let bridge = Bridge::start(&server, "a", &rules);
+    let sender = sender("wait");
+    let mut sent = 0;
+    let limit = Duration::from_secs(2);
+    let error = loop {
+        match sender.send_timeout(&body(sent), limit) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 100_000, "senders do not wait");
+    };
+    assert!(matches!(error, SendError::TimedOut(_)), "{error}");
+    server.restart();
+    stream.wait_for(sent);
+    bridge.stop();
+}
+
+#[test]
+fn with_drop_what_is_lost_is_counted() {
+    const COUNT: u64 = 5000;
+    let mut server = Server::start("drop");
+    let stream = Stream::create(&server);
+    server.kill();
+    let bridge = Bridge::start(
+        &server,
+        "a",
+        &rule("drop", &format!("{OUT}\nfull = \"drop\"\nin_flight = 16")),
+    );
+    let sender = sender("drop");
+    for sequence in 0..COUNT {
+        sender.try_send(&body(sequence)).unwrap();
+    }
+    server.restart();
+    until("the last message arrives", || {
+        let len = stream.len();
+        len > 0 && stream.number(len) == COUNT - 1
+    });
+    let arrived = stream.len();
+    let log = bridge.stop();
+    let lost = COUNT - arrived;
+    assert!(
+        arrived < COUNT && log.contains(&format!("drop: {arrived} out, 0 in, {lost} lost")),
+        "{arrived}: {log}"
+    );
+}
+
+/// Runs a function as another user, whom the kernel knows as the opener of what it opens.
+fn as_user<T: Send + 'static>(uid: u32, function: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = thread::spawn(move || {
+        // SAFETY: of this thread only, which ends. The C library would change all threads.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+        assert_eq!(changed, 0);
+        function()
+    });
+    thread.join().unwrap()
+}
+
+#[test]
+fn a_sender_that_allow_does_not_name_is_counted() {
+    let server = Server::start("allow");
+    let stream = Stream::create(&server);
+    let rules = OUT.replace("65536", "65536, permissions = \"666\"");
+    let bridge = Bridge::start(
+        &server,
+        "a",
+        &rule("allow", &format!("{rules}\nallow = {{ uid = [1000] }}")),
+    );
+    let root = sender("allow");
+    let user = as_user(1000, || Bus::named("allow").sender().unwrap());
+    root.send(&body(1)).unwrap();
+    user.send(&body(2)).unwrap();
+    stream.wait_for(1);
+    assert_eq!(stream.numbers(), [2]);
+    let log = bridge.stop();
+    assert!(
+        log.contains("allow: 1 out, 0 in, 1 not allowed") && log.contains("uid 0, gid 0"),
+        "{log}"
+    );
+}
+
+#[test]
+fn messages_of_a_stream_come_in_at_least_once_and_in_order() {
+    const COUNT: u64 = 300;
+    let mut server = Server::start("in");
+    let stream = Stream::create(&server);
+    for number in 0..COUNT {
+        stream.publish(body(number));
+    }
+    // Before the bridge: a broadcast bus without subscribers takes messages for nobody.
+    let bus = Bus::named("in")
+        .create(true)
+        .capacity(65536)
+        .policies([Policy::Block]);
+    let mut subscriber = bus.policy(Policy::Block).subscriber().unwrap();
+    let mut bridge = Bridge::start(&server, "a", &rule("in", &format!("{IN}\nin_flight = 8")));
+    let mut next = 0;
+    let mut killed = false;
+    while next < COUNT {
+        let message = subscriber.recv_timeout(LIMIT);
+        let received = match message {
+            Ok(message) => number(message.bytes()),
+            Err(error) => panic!("{error}: {}", bridge.log()),
+        };
+        // What was not acknowledged is delivered again.
+        assert!(received <= next, "{received} before {next}");
+        next = next.max(received + 1);
+        if next == COUNT / 2 && !killed {
+            killed = true;
+            bridge.kill();
+            server.kill();
+            server.restart();
+            bridge.restart();
+        }
+    }
+    bridge.stop();
+}
+
+#[test]
+fn a_message_passes_two_bridges_once() {
+    let server = Server::start("loop");
+    let _stream = Stream::create(&server);
+    let rules = |name| rule(name, &OUT.replace("\"out\"", "\"both\""));
+    let first = Bridge::start(&server, "a", &rules("loop-a"));
+    let second = Bridge::start(&server, "b", &rules("loop-b"));
+    let senders = [sender("loop-a"), sender("loop-b")];
+    let mut subscribers = [subscriber("loop-a"), subscriber("loop-b")];
+    for number in 0..20 {
+        senders[number as usize % 2].send(&body(number)).unwrap();
+    }
+    for subscriber in &mut subscribers {
+        let mut received = BTreeSet::new();
+        for _ in 0..20 {
+            let message = subscriber.recv_timeout(LIMIT).unwrap();
+            assert!(received.insert(number(message.bytes())));
+        }
+        // The other messages would come at once.
+        assert!(subscriber.recv_timeout(Duration::from_millis(500)).is_err());
+    }
+    for bridge in [first, second] {
+        assert!(bridge.stop().contains("10 out, 10 in, 10 looped"));
+    }
+}
+
+#[test]
+fn a_bus_that_was_destroyed_is_opened_again() {
+    let server = Server::start("again");
+    let stream = Stream::create(&server);
+    let bridge = Bridge::start(&server, "a", &rule("again", OUT));
+    for number in 0..2 {
+        let sender = sender("again");
+        sender.send(&body(number)).unwrap();
+        stream.wait_for(number + 1);
+        let id = sender.id();
+        Bus::named("again").destroy().unwrap();
+        assert!(sender.send(b"").is_err(), "{id}");
+    }
+    assert_eq!(stream.numbers(), [0, 1]);
+    sender("again");
+    until("the service manager keeps the new bus", || {
+        bridge.kept.lock().unwrap().len() == 2
+    });
+    assert!(bridge.stop().contains("the bus has ended"));
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine NATS with a real server; tests/bridge runs this.
+
+mod support;
+
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream};
+use bytes::Bytes;
+use sluice_bridge::config::Config;
+use sluice_bridge::engine::nats::NatsEngine;
+use sluice_bridge::engine::{
+    ConsumerOptions, Engine, FailureKind, Message, Stored, Subscription as _,
+};
+use tokio::time::{sleep, timeout};
+
+use support::{LIMIT, Server, runtime};
+
+type Consumer = <NatsEngine as Engine>::Consumer;
+
+struct Fixture {
+    server: Server,
+    engine: NatsEngine,
+    stream: stream::Stream,
+}
+
+impl Fixture {
+    async fn start(name: &str) -> Self {
+        let server = Server::start(name);
+        let file = server.directory().join("bridge.toml");
+        let text = format!("id = \"a\"\nserver = {{ urls = [\"{}\"] }}\n", server.url());
+        std::fs::write(&file, text).unwrap();
+        let config = Config::read(&file).unwrap();
+        let engine = NatsEngine::connect(&config.server, "a", 16).await.unwrap();
+        let client = async_nats::connect(server.url()).await.unwrap();
+        let context = jetstream::new(client);
+        let stream = context.create_stream(stream::Config {
+            name: "ORDERS".to_owned(),
+            subjects: vec!["orders.>".to_owned()],
+            ..stream::Config::default()
+        });
+        let stream = stream.await.unwrap();
+        Self {
+            server,
+            engine,
+            stream,
+        }
+    }
+
+    async fn messages(&self) -> u64 {
+        self.stream.get_info().await.unwrap().state.messages
+    }
+
+    async fn store(&self, id: &str, body: &'static str) {
+        let receipt = self
+            .engine
+            .publish(message("orders.new", body), Some(stored(id)))
+            .await;
+        within(receipt.unwrap()).await.unwrap();
+    }
+
+    async fn consume(&self) -> Consumer {
+        self.consume_at_most(2, 1 << 20).await
+    }
+
+    async fn consume_at_most(&self, messages: u32, bytes: u64) -> Consumer {
+        let options = ConsumerOptions {
+            stream: "ORDERS",
+            name: "sluice-a-orders".to_owned(),
+            subject: "orders.*",
+            messages,
+            bytes,
+        };
+        // As the bridge does while the client connects again.
+        within(async {
+            loop {
+                match self.engine.consume(options.clone()).await {
+                    Ok(consumer) => return consumer,
+                    Err(failure) => eprintln!("{failure:?}"),
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        })
+        .await
+    }
+}
+
+fn message(subject: &str, body: &'static str) -> Message {
+    Message {
+        subject: subject.to_owned(),
+        headers: vec![("Sluice-Bus".to_owned(), "größe".to_owned())],
+        body: Bytes::from_static(body.as_bytes()),
+    }
+}
+
+fn stored(id: &str) -> Stored<'static> {
+    Stored {
+        stream: "ORDERS",
+        id: id.to_owned(),
+    }
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(LIMIT, future)
+        .await
+        .expect("the server answers in time")
+}
+
+#[test]
+fn a_message_with_the_same_id_is_stored_once() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("once").await;
+        for _ in 0..2 {
+            fixture.store("a-1-0", "one").await;
+        }
+        fixture.store("a-1-1", "two").await;
+        assert_eq!(fixture.messages().await, 2);
+        let first = fixture.stream.get_raw_message(1).await.unwrap();
+        assert_eq!(first.payload, "one");
+        assert_eq!(first.headers.get("Sluice-Bus").unwrap().as_str(), "größe");
+    });
+}
+
+#[test]
+fn a_message_of_no_stream_or_another_is_not_stored() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("refused").await;
+        for (subject, stream, words) in [
+            ("prices", "ORDERS", "no stream stores"),
+            ("orders.new", "PRICES", "PRICES"),
+        ] {
+            let stored = Stored {
+                stream,
+                id: "1".to_owned(),
+            };
+            let receipt = fixture
+                .engine
+                .publish(message(subject, "a"), Some(stored))
+                .await;
+            let failure = within(receipt.unwrap()).await.unwrap_err();
+            assert!(failure.text.contains(words), "{failure:?}");
+            assert_eq!(failure.kind, FailureKind::Temporary);
+        }
+        assert_eq!(fixture.messages().await, 0);
+    });
+}
+
+#[test]
+fn a_long_message_is_refused_and_its_length_told() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("long").await;
+        fixture.store("1", "connected").await;
+        assert_eq!(fixture.engine.message_max(), Some(65536));
+        let long = Message {
+            body: vec![0; 65536].into(),
+            ..message("orders.new", "")
+        };
+        for stored in [None, Some(stored("2"))] {
+            let failure = fixture
+                .engine
+                .publish(long.clone(), stored)
+                .await
+                .err()
+                .unwrap();
+            assert_eq!(failure.kind, FailureKind::TooLong, "{failure:?}");
+            assert!(failure.text.contains("max_payload"), "{failure:?}");
+        }
+    });
+}
+
+#[test]
+fn an_acknowledgement_is_missed_while_the_server_is_gone() {
+    runtime().block_on(async {
+        let mut fixture = Fixture::start("gone").await;
+        fixture.store("1", "one").await;
+        fixture.server.kill();
+        let receipt = fixture
+            .engine
+            .publish(message("orders.new", "two"), Some(stored("2")))
+            .await;
+        let failure = within(receipt.unwrap()).await.unwrap_err();
+        assert!(failure.text.contains("no acknowledgement"), "{failure:?}");
+        fixture.server.restart();
+        fixture.store("2", "two").await;
+        assert_eq!(fixture.messages().await, 2);
+    });
+}
+
+#[test]
+fn a_consumer_goes_on_where_it_was_acknowledged() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("consumer").await;
+        for (id, body) in [("1", "one"), ("2", "two"), ("3", "three")] {
+            fixture.store(id, body).await;
+        }
+        let mut consumer = fixture.consume().await;
+        let one = within(consumer.next()).await.unwrap();
+        assert_eq!(
+            (one.subject.as_str(), &one.body[..]),
+            ("orders.new", &b"one"[..])
+        );
+        assert!(one.values("sluice-bus").eq(["größe"]));
+        consumer.acknowledge().await.unwrap();
+        let two = within(consumer.next()).await.unwrap();
+        assert_eq!(two.body, "two");
+        consumer.extend().await.unwrap();
+        consumer.acknowledge().await.unwrap();
+        // The server has the acknowledgements before what follows on the same connection.
+        fixture.store("4", "four").await;
+        drop(consumer);
+        let mut consumer = fixture.consume().await;
+        for body in ["three", "four"] {
+            assert_eq!(within(consumer.next()).await.unwrap().body, body);
+            consumer.acknowledge().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_was_not_acknowledged_comes_again_before_others() {
+    runtime().block_on(async {
+        let mut fixture = Fixture::start("again").await;
+        for (id, body) in [("1", "one"), ("2", "two"), ("3", "three"), ("4", "four")] {
+            fixture.store(id, body).await;
+        }
+        let mut consumer = fixture.consume().await;
+        assert_eq!(within(consumer.next()).await.unwrap().body, "one");
+        consumer.acknowledge().await.unwrap();
+        // The second message was delivered with the first one.
+        drop(consumer);
+        let mut consumer = fixture.consume().await;
+        assert_eq!(within(consumer.next()).await.unwrap().body, "two");
+        // Two deliveries for another process, which this consumer does not see.
+        let mut other = fixture.consume().await;
+        within(other.next()).await.unwrap();
+        drop(other);
+        fixture.server.kill();
+        fixture.server.restart();
+        let mut received = Vec::new();
+        let mut consumer = fixture.consume().await;
+        while received.len() < 3 {
+            received.push(within(consumer.next()).await.unwrap().body);
+            consumer.acknowledge().await.unwrap();
+        }
+        assert_eq!(received, ["two", "three", "four"]);
+    });
+}
+
+#[test]
+fn a_batch_ends_before_its_bytes_are_exceeded() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("bytes").await;
+        let body: &'static str = "x".repeat(40_000).leak();
+        for id in ["1", "2", "3"] {
+            fixture.store(id, body).await;
+        }
+        let mut consumer = fixture.consume_at_most(16, 64 << 10).await;
+        for _ in 0..3 {
+            assert_eq!(within(consumer.next()).await.unwrap().body.len(), 40_000);
+            consumer.acknowledge().await.unwrap();
+        }
+        drop(consumer);
+        fixture.store("4", body).await;
+        let mut consumer = fixture.consume_at_most(16, 1000).await;
+        let failure = within(consumer.next()).await.unwrap_err();
+        assert!(
+            failure.text.contains("raise in_flight_bytes"),
+            "{failure:?}"
+        );
+    });
+}
+
+#[test]
+fn core_messages_arrive_without_a_stream() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("core").await;
+        let mut subscription = fixture.engine.subscribe("prices.>").await.unwrap();
+        let receipt = fixture
+            .engine
+            .publish(message("prices.a", "17"), None)
+            .await
+            .unwrap();
+        within(receipt).await.unwrap();
+        let received = within(subscription.next()).await.unwrap();
+        assert_eq!(
+            (received.subject.as_str(), &received.body[..]),
+            ("prices.a", &b"17"[..])
+        );
+        let more = timeout(Duration::from_millis(100), subscription.next()).await;
+        assert!(more.is_err());
+    });
+}

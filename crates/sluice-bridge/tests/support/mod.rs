@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server of NATS with files of its own, which tests kill and start again.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+
+/// For whatever a test waits for.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A directory that is removed with the value.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("sluice-bridge-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub struct Server {
+    child: Option<Child>,
+    port: u16,
+    config: PathBuf,
+    directory: Directory,
+}
+
+impl Server {
+    pub fn start(name: &str) -> Self {
+        let mut server = Self::stopped(name);
+        server.restart();
+        server
+    }
+
+    /// It is not started yet.
+    pub fn stopped(name: &str) -> Self {
+        let directory = Directory::new(name);
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let config = directory.path().join("nats.conf");
+        let store = directory.path().join("store");
+        let text = format!(
+            "listen: \"127.0.0.1:{port}\"\nmax_payload: 65536\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            store.display()
+        );
+        fs::write(&config, text).unwrap();
+        Self {
+            child: None,
+            port,
+            config,
+            directory,
+        }
+    }
+
+    pub fn restart(&mut self) {
+        let program =
+            std::env::var_os("SLUICE_NATS_SERVER").expect("tests/bridge gives SLUICE_NATS_SERVER");
+        let log = fs::File::create(self.directory.path().join("log")).unwrap();
+        let child = Command::new(program)
+            .arg("--config")
+            .arg(&self.config)
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn();
+        self.child = Some(child.unwrap());
+        until("the server listens", || {
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(started.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
