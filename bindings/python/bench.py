@@ -201,7 +201,7 @@ def over_iceoryx2(size: int, count: int) -> Ends:
     import iceoryx2
 
     name = f"sluice-bench-{os.getpid()}-{next(numbers)}"
-    slots = max(4, min(1024, CAPACITY // size))
+    slots = max(4, CAPACITY // size)
     iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
 
     def service() -> tuple[object, object]:
@@ -287,33 +287,47 @@ def over_tachyon(
     return mechanism
 
 
-def once_it_has_room(call: Callable[[], T]) -> T:
-    """It fails if the ring is full."""
+# Tachyon's calls fail if the ring is full, and are repeated.
+def send_tachyon_copies(bus: object, size: int, count: int) -> None:
     import tachyon
 
-    while True:
-        try:
-            return call()
-        except tachyon.TachyonError:
-            time.sleep(0)
-
-
-def send_tachyon_copies(bus: object, size: int, count: int) -> None:
     data = bytes(size)
     for _ in range(count):
-        once_it_has_room(lambda: bus.send(data))
+        while True:
+            try:
+                bus.send(data)
+                break
+            except tachyon.TachyonError:
+                time.sleep(0)
 
 
 def receive_tachyon_copies(bus: object, count: int) -> Iterator[object]:
     return itertools.islice(iter(bus), count)
 
 
+def receive_tachyon_batches(bus: object, count: int) -> Iterator[object]:
+    received = 0
+    while received < count:
+        with bus.drain_batch() as batch:
+            for record in batch:
+                received += 1
+                with memoryview(record) as memory:
+                    yield memory.tobytes()
+
+
 def send_tachyon_in_place(bus: object, size: int, count: int) -> None:
+    import tachyon
+
     for number in range(count):
-        with once_it_has_room(lambda: bus.send_zero_copy(size=size)) as room:
-            with memoryview(room) as memory:
-                touch(memory, number)
-            room.actual_size = size
+        while True:
+            try:
+                with bus.send_zero_copy(size=size) as room:
+                    with memoryview(room) as memory:
+                        touch(memory, number)
+                    room.actual_size = size
+                break
+            except tachyon.TachyonError:
+                time.sleep(0)
 
 
 def receive_tachyon_in_place(bus: object, count: int) -> Iterator[object]:
@@ -506,6 +520,7 @@ RECORDS = [
     Way("Redis list, batches", over_redis(True), "redis"),
     Way("iceoryx2, in place", over_iceoryx2, "iceoryx2"),
     Way("Tachyon, send", over_tachyon(send_tachyon_copies, receive_tachyon_copies), "tachyon"),
+    Way("Tachyon, batches", over_tachyon(send_tachyon_copies, receive_tachyon_batches), "tachyon"),
     Way("Tachyon, in place", over_tachyon(send_tachyon_in_place, receive_tachyon_in_place), "tachyon"),
     Way("ring, send and recv", over_ring(send_copies, iter)),
     Way("ring, batches", over_ring(send_batches, receive_batches)),

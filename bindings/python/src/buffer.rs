@@ -12,8 +12,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use sluice::{Bytes, feed, ring};
 
-use crate::endpoint::{Exclusive, Loan};
+use crate::endpoint::{Exclusive, Loan, closed, unless_in_use};
 use crate::error::exception;
+use crate::wait::Limit;
 
 /// A bytes-like argument.
 pub enum Input<'a, 'py> {
@@ -142,9 +143,10 @@ impl Memory {
     /// Borrows what the call returns.
     pub fn lend<T: Lend + 'static>(
         endpoint: &Arc<Exclusive<T>>,
+        limit: Limit,
         call: impl FnOnce(&mut T) -> PyResult<(*mut u8, usize)>,
     ) -> PyResult<Self> {
-        let loan = endpoint.lend(call)?;
+        let loan = endpoint.lend(limit, call)?;
         let lender = endpoint.clone();
         Ok(Self { loan, lender })
     }
@@ -184,9 +186,10 @@ impl Memory {
 /// A received record in the memory of its endpoint, without a copy. It is a read-only buffer: pass it to memoryview(), bytes() or
 /// numpy.frombuffer().
 ///
-/// The end of the with block releases the record. A memoryview or array of it must not exist then: release or delete it before, otherwise
-/// the block ends with BufferError, and the record is released when the last of them is deleted. Until it is released, the consumer
-/// receives nothing else. A new memoryview of a released record fails with BufferError.
+/// The end of the with block releases the record, also when an exception ends it: keep() leaves the record in the ring. A memoryview or
+/// array of it must not exist then: release or delete it before, otherwise the block ends with BufferError, and the record is released when
+/// this object and the last of them are deleted. Until it is released, the consumer receives nothing else. A new memoryview of a released
+/// record fails with BufferError.
 ///
 /// The producer can change the bytes of a ring at any time. Copy an untrusted record once, by bytes(), and validate the copy.
 #[pyclass(frozen, module = "sluice")]
@@ -216,13 +219,12 @@ impl Record {
     #[pyo3(signature = (exception=None, *_rest))]
     fn __exit__(
         &self,
+        py: Python<'_>,
         exception: Option<&Bound<'_, PyAny>>,
         _rest: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
-        match self.release() {
-            Err(error) if exception.is_none() => Err(error),
-            _ => Ok(()),
-        }
+        self.release()
+            .or_else(|error| unless_in_use(py, error, exception))
     }
 
     /// # Safety
@@ -260,10 +262,13 @@ pub struct Reservation(pub Memory);
 
 #[pymethods]
 impl Reservation {
-    /// Sends the first `length` bytes as the record, by default all. Has no effect after a commit or a cancel.
+    /// Sends the first `length` bytes as the record, by default all. Has no effect after a commit or a cancel, and fails after a close.
     #[pyo3(signature = (length=None))]
     fn commit(&self, length: Option<usize>) -> PyResult<()> {
         let reserved = self.0.loan.len;
+        if self.0.loan.was_cut_off() {
+            return Err(closed());
+        }
         match length.unwrap_or(reserved) {
             length if length <= reserved => self.0.end(Some(length)),
             length => Err(PyBufferError::new_err(format!(
@@ -289,14 +294,16 @@ impl Reservation {
     #[pyo3(signature = (exception=None, *_rest))]
     fn __exit__(
         &self,
+        py: Python<'_>,
         exception: Option<&Bound<'_, PyAny>>,
         _rest: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
-        if exception.is_some() {
-            self.cancel().ok();
-            return Ok(());
+        match exception {
+            None => self.commit(None),
+            Some(_) => self
+                .cancel()
+                .or_else(|error| unless_in_use(py, error, exception)),
         }
-        self.commit(None)
     }
 
     /// # Safety

@@ -10,6 +10,8 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::wait::Limit;
+
 /// An open endpoint of a channel. As a context manager it closes itself.
 ///
 /// An endpoint belongs to the process that opened it: it cannot be pickled.
@@ -38,7 +40,8 @@ pub fn extend<T: PyClass<BaseType = Endpoint>, H: Handle + 'static>(
 
 #[pymethods]
 impl Endpoint {
-    /// Closes the endpoint. Closing it again has no effect. A task that waits for it gets ValueError.
+    /// Closes the endpoint. Closing it again has no effect. A task that waits for it gets ValueError. A call that runs in a thread continues:
+    /// see Client.call_async() and Request.reply_async().
     fn close(&self) -> PyResult<()> {
         self.handle.close()
     }
@@ -69,8 +72,8 @@ impl Endpoint {
         _rest: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         match slf.call_method0("close") {
-            Err(error) if exception.is_none() => Err(error),
-            _ => Ok(()),
+            Ok(_) => Ok(()),
+            Err(error) => unless_in_use(slf.py(), error, exception),
         }
     }
 
@@ -91,7 +94,19 @@ impl Endpoint {
     }
 }
 
-fn closed() -> PyErr {
+/// The result of an __exit__ that has failed. After an exception, a memoryview in its traceback may be the cause.
+pub fn unless_in_use(
+    py: Python<'_>,
+    error: PyErr,
+    exception: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    match exception.is_some() && error.is_instance_of::<PyBufferError>(py) {
+        true => Ok(()),
+        false => Err(error),
+    }
+}
+
+pub fn closed() -> PyErr {
     PyValueError::new_err("the endpoint is closed")
 }
 
@@ -105,6 +120,8 @@ struct State<T> {
     endpoint: Option<T>,
     /// The memory of the endpoint that a Python object gives access to.
     loan: Option<Arc<Loan>>,
+    /// Whether the peer was told that somebody waits by the descriptor, whose wake-up another wait would take.
+    is_awaited: bool,
 }
 
 /// A part of the memory of an endpoint, which stays mapped until the loan ends.
@@ -113,6 +130,8 @@ pub struct Loan {
     pub len: usize,
     exports: AtomicUsize,
     has_ended: AtomicBool,
+    /// By a close of the endpoint.
+    was_cut_off: AtomicBool,
 }
 
 // SAFETY: the address is used by the calls of the buffer protocol only, which hold the GIL.
@@ -131,6 +150,10 @@ impl Loan {
 
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
+    }
+
+    pub fn was_cut_off(&self) -> bool {
+        self.was_cut_off.load(Ordering::Relaxed)
     }
 
     /// Fails while there are memoryviews or arrays of the memory.
@@ -157,6 +180,7 @@ impl<T> Exclusive<T> {
             state: Mutex::new(State {
                 endpoint: Some(endpoint),
                 loan: None,
+                is_awaited: false,
             }),
         })
     }
@@ -167,18 +191,44 @@ impl<T> Exclusive<T> {
         state.call(call)
     }
 
-    /// As `with`, for a call that returns a part of the memory, to which it then gives access until the loan ends.
+    /// As `with`, for a call that may wait.
+    pub fn wait<R>(&self, limit: Limit, call: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
+        let mut state = self.lock()?;
+        state.wait(limit, call)
+    }
+
+    /// As `with`, for a call that announces a wait by the descriptor, and returns whether there is one.
+    pub fn announce(&self, call: impl FnOnce(&mut T) -> PyResult<bool>) -> PyResult<bool> {
+        let mut state = self.lock()?;
+        let is_awaited = state.call(call)?;
+        state.is_awaited = is_awaited;
+        Ok(is_awaited)
+    }
+
+    /// As `with`, for the end of an announced wait.
+    pub fn finish(&self, call: impl FnOnce(&mut T)) -> PyResult<()> {
+        let mut state = self.lock()?;
+        state.is_awaited = false;
+        state.call(|endpoint| {
+            call(endpoint);
+            Ok(())
+        })
+    }
+
+    /// As `wait`, for a call that returns a part of the memory, to which it then gives access until the loan ends.
     pub fn lend(
         &self,
+        limit: Limit,
         call: impl FnOnce(&mut T) -> PyResult<(*mut u8, usize)>,
     ) -> PyResult<Arc<Loan>> {
         let mut state = self.lock()?;
-        let (start, len) = state.call(call)?;
+        let (start, len) = state.wait(limit, call)?;
         let loan = Arc::new(Loan {
             start,
             len,
             exports: AtomicUsize::new(0),
             has_ended: AtomicBool::new(false),
+            was_cut_off: AtomicBool::new(false),
         });
         state.loan = Some(loan.clone());
         Ok(loan)
@@ -222,6 +272,15 @@ impl<T> State<T> {
         Ok(())
     }
 
+    fn wait<R>(&mut self, limit: Limit, call: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
+        match self.is_awaited && !limit.is_now() {
+            true => Err(PyRuntimeError::new_err(
+                "a task or a selector waits for the endpoint; use one endpoint for each",
+            )),
+            false => self.call(call),
+        }
+    }
+
     fn call<R>(&mut self, call: impl FnOnce(&mut T) -> PyResult<R>) -> PyResult<R> {
         match (&mut self.endpoint, &self.loan) {
             (_, Some(_)) => Err(PyBufferError::new_err(
@@ -246,7 +305,10 @@ impl<T: Send> Handle for Exclusive<T> {
     /// A record that is not released yet is not received.
     fn close(&self) -> PyResult<()> {
         let mut state = self.lock()?;
-        state.end_loan()?;
+        if let Some(loan) = state.loan.clone() {
+            state.end_loan()?;
+            loan.was_cut_off.store(true, Ordering::Relaxed);
+        }
         state.endpoint = None;
         Ok(())
     }

@@ -68,8 +68,10 @@ impl FeedConsumer {
             let packet = consumer.try_recv()?;
             Ok(Packet::new(py, &packet))
         };
-        self.consumer
-            .with(|consumer| wait_for(py, timeout.into(), consumer, attempt, sleep))
+        let limit = timeout.into();
+        self.consumer.wait(limit, |consumer| {
+            wait_for(py, limit, consumer, attempt, sleep)
+        })
     }
 
     /// Returns the next packet in place, without a copy: see Record. Its header is not part of it: use recv() for that.
@@ -82,8 +84,9 @@ impl FeedConsumer {
             std::mem::forget(packet);
             Ok(Ok(memory))
         };
-        let packet = Memory::lend(&self.consumer, |consumer| {
-            wait_for(py, timeout.into(), consumer, attempt, sleep)
+        let limit = timeout.into();
+        let packet = Memory::lend(&self.consumer, limit, |consumer| {
+            wait_for(py, limit, consumer, attempt, sleep)
         })?;
         Ok(Record(packet))
     }
@@ -92,15 +95,12 @@ impl FeedConsumer {
     /// wait, or instead of it.
     fn prepare_wait(&self, py: Python<'_>) -> PyResult<bool> {
         self.consumer
-            .with(|consumer| consumer.prepare_wait().or_raise(py))
+            .announce(|consumer| consumer.prepare_wait().or_raise(py))
     }
 
     /// Ends a prepared wait.
     fn finish_wait(&self) -> PyResult<()> {
-        self.consumer.with(|consumer| {
-            consumer.finish_wait();
-            Ok(())
-        })
+        self.consumer.finish(feed::Consumer::finish_wait)
     }
 
     /// The capacity in bytes for unreleased packets, including their headers.

@@ -92,16 +92,11 @@ impl Producer {
         record: Input<'_, '_>,
         timeout: Option<Seconds>,
     ) -> PyResult<()> {
-        self.side.with(|producer| {
+        let limit = timeout.into();
+        self.side.wait(limit, |producer| {
             let record = record.as_slice(py);
             let attempt = |producer: &mut ring::Producer| producer.try_send(record).map(Ok);
-            wait_for(
-                py,
-                timeout.into(),
-                producer,
-                attempt,
-                room_for(record.len()),
-            )
+            wait_for(py, limit, producer, attempt, room_for(record.len()))
         })
     }
 
@@ -110,7 +105,7 @@ impl Producer {
     fn send_batch(&self, py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut records = records.try_iter()?;
         let mut unsent = None;
-        self.side.with(|producer| {
+        self.side.wait(Limit::NONE, |producer| {
             loop {
                 unsent = put_all(py, producer.send_batch(), unsent.take(), &mut records)?;
                 let Some(record) = &unsent else {
@@ -136,8 +131,9 @@ impl Producer {
             let mut room = producer.try_reserve(length)?;
             Ok(Ok((room.as_mut_ptr(), room.len())))
         };
-        let room = Memory::lend(&self.side, |producer| {
-            wait_for(py, timeout.into(), producer, attempt, room_for(length))
+        let limit = timeout.into();
+        let room = Memory::lend(&self.side, limit, |producer| {
+            wait_for(py, limit, producer, attempt, room_for(length))
         })?;
         Ok(Reservation(room))
     }
@@ -145,10 +141,11 @@ impl Producer {
     /// Waits until the consumer has released all sent records.
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<()> {
-        self.side.with(|producer| {
+        let limit = timeout.into();
+        self.side.wait(limit, |producer| {
             wait_for(
                 py,
-                timeout.into(),
+                limit,
                 producer,
                 |producer| match producer.pending()? {
                     0 => Ok(Ok(())),
@@ -168,15 +165,12 @@ impl Producer {
     /// finish_wait() after the wait, or instead of it.
     fn prepare_wait(&self, py: Python<'_>, length: usize) -> PyResult<bool> {
         self.side
-            .with(|producer| producer.prepare_wait(length).or_raise(py))
+            .announce(|producer| producer.prepare_wait(length).or_raise(py))
     }
 
     /// Ends a prepared wait: reads the wake-ups from the descriptor.
     fn finish_wait(&self) -> PyResult<()> {
-        self.side.with(|producer| {
-            producer.finish_wait();
-            Ok(())
-        })
+        self.side.finish(ring::Producer::finish_wait)
     }
 
     /// Bytes, including headers, that the consumer has not released yet.
@@ -246,7 +240,7 @@ impl Consumer {
     }
 
     fn receive<'py>(&self, py: Python<'py>, limit: Limit) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.side.with(|consumer| {
+        self.side.wait(limit, |consumer| {
             let take = |record: ring::Record<'_>| match copy(py, &record) {
                 Ok(bytes) => Ok(bytes),
                 Err(error) => {
@@ -279,8 +273,9 @@ impl Consumer {
             record.keep();
             Ok(memory)
         };
-        let record = Memory::lend(&self.side, |consumer| {
-            let memory = next(py, timeout.into(), consumer, take)?;
+        let limit = timeout.into();
+        let record = Memory::lend(&self.side, limit, |consumer| {
+            let memory = next(py, limit, consumer, take)?;
             memory.ok_or_else(|| PyEOFError::new_err("the end of the stream"))
         })?;
         Ok(Record(record))
@@ -295,10 +290,11 @@ impl Consumer {
         mut buffer: Output,
         timeout: Option<Seconds>,
     ) -> PyResult<Option<usize>> {
-        self.side.with(|consumer| {
+        let limit = timeout.into();
+        self.side.wait(limit, |consumer| {
             let attempt =
                 |consumer: &mut ring::Consumer| consumer.try_recv_into(buffer.as_slice(py)).map(Ok);
-            wait_for(py, timeout.into(), consumer, attempt, sleep)
+            wait_for(py, limit, consumer, attempt, sleep)
         })
     }
 
@@ -311,12 +307,13 @@ impl Consumer {
         timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyList>> {
         let records = PyList::empty(py);
-        self.side.with(|consumer| {
+        let wait = timeout.into();
+        self.side.wait(wait, |consumer| {
             let attempt = |consumer: &mut ring::Consumer| match consumer.try_recv_batch()? {
                 Some(batch) => take_all(py, batch, limit, &records),
                 None => Ok(Ok(())),
             };
-            wait_for(py, timeout.into(), consumer, attempt, sleep)
+            wait_for(py, wait, consumer, attempt, sleep)
         })?;
         Ok(records)
     }
@@ -330,15 +327,12 @@ impl Consumer {
     /// the wait, or instead of it.
     fn prepare_wait(&self, py: Python<'_>) -> PyResult<bool> {
         self.side
-            .with(|consumer| consumer.prepare_wait().or_raise(py))
+            .announce(|consumer| consumer.prepare_wait().or_raise(py))
     }
 
     /// Ends a prepared wait: reads the wake-ups from the descriptor.
     fn finish_wait(&self) -> PyResult<()> {
-        self.side.with(|consumer| {
-            consumer.finish_wait();
-            Ok(())
-        })
+        self.side.finish(ring::Consumer::finish_wait)
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

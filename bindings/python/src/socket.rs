@@ -11,13 +11,14 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sluice::ring::{self, Socket, SocketOptions};
+use sluice::Wait;
+use sluice::ring::{self, SetupError, Socket, SocketOptions};
 
 use crate::endpoint::{Endpoint, Shared, extend};
 use crate::error::OrRaise as _;
 use crate::options::{Keywords, apply};
 use crate::ring::{Consumer, Producer};
-use crate::wait::{Pending as _, Seconds, in_thread, poll, readable, wait_for};
+use crate::wait::{Pending as _, Seconds, in_thread, readable, wait_for};
 
 /// The pause between two attempts to connect to a listener with too many pending connections.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
@@ -151,12 +152,14 @@ impl Listener {
         py: Python<'py>,
         timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let attempt =
-            |listener: &mut Arc<ring::Listener>| match poll(listener, libc::POLLIN, Duration::ZERO)
-            {
-                0 => Err(io::Error::pending()),
-                _ => Ok(listener.accept().or_raise(py)),
-            };
+        // Another process that has the listener may accept the connection first.
+        let attempt = |listener: &mut Arc<ring::Listener>| match listener.accept_within(Wait::Never)
+        {
+            Err(SetupError::System(error)) if error.kind() == ErrorKind::WouldBlock => {
+                Err(io::Error::pending())
+            }
+            accepted => Ok(accepted.or_raise(py)),
+        };
         let socket = wait_for(
             py,
             timeout.into(),

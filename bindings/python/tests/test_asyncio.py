@@ -44,6 +44,49 @@ def test_a_cancelled_receiver_has_received_nothing(ring: Ring) -> None:
     assert asyncio.run(main()) == b"later"
 
 
+def test_a_closed_endpoint_does_not_hide_a_cancellation(ring: Ring) -> None:
+    _, consumer = ring
+
+    async def main() -> None:
+        receiver = asyncio.create_task(consumer.recv_async())
+        await asyncio.sleep(0)
+        receiver.cancel()
+        consumer.close()
+        with pytest.raises(asyncio.CancelledError):
+            await receiver
+
+    asyncio.run(main())
+
+
+def test_a_call_does_not_take_the_wake_up_of_a_task(ring: Ring) -> None:
+    producer, consumer = ring
+
+    async def main() -> bytes | None:
+        receiver = asyncio.create_task(consumer.recv_async())
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="a task or a selector waits"):
+            consumer.recv(0.01)
+        with pytest.raises(sluice.WouldBlock):
+            consumer.recv(0)
+        producer.send(b"for the task")
+        return await asyncio.wait_for(receiver, 60)
+
+    assert asyncio.run(main()) == b"for the task"
+
+
+def test_the_task_of_a_closed_loop_waits_no_more(ring: Ring) -> None:
+    producer, consumer = ring
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(consumer.recv_async())
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    consumer.finish_wait()
+    producer.send(b"next")
+    assert asyncio.run(consumer.recv_async()) == b"next"
+    consumer.close()
+    del task
+
+
 def test_a_second_task_gets_an_error(ring: Ring) -> None:
     producer, consumer = ring
 

@@ -282,6 +282,49 @@ def test_a_map_is_a_mutable_mapping(name: str) -> None:
             entries[b""] = b""
 
 
+def test_a_map_that_others_change_is_changed_as_seen(name: str) -> None:
+    with sluice.Map.open(name, create=True) as entries, sluice.Map.open(name) as others:
+        entries[b"one"] = b"1"
+        entry = entries.entry
+
+        def seen(key: bytes) -> sluice.Entry | None:
+            found = entry(key)
+            if found and found.value == b"1":
+                others[key] = b"2"
+            return found
+
+        class Raced(sluice.Map):
+            entry = staticmethod(seen)  # type: ignore[assignment]
+
+        with Raced.open(name) as raced:
+            assert raced.pop(b"one") == b"2"
+        assert b"one" not in entries and entries.pop(b"one", None) is None
+        with pytest.raises(KeyError):
+            entries.pop(b"one")
+        entries[b"one"] = b"1"
+        assert entries.popitem() == (b"one", b"1")
+        with pytest.raises(KeyError):
+            entries.popitem()
+        assert entries.setdefault(b"two", bytearray(b"2")) == b"2" == others[b"two"]
+        for operation in (lambda: entries.batch().set(b"key", 5), lambda: entries.batch().get(3)):  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                operation()
+
+
+def test_a_child_that_closes_a_client_does_not_deafen_it(name: str) -> None:
+    with sluice.Bus.server(name, create=True) as server, sluice.Bus.client(name) as client:
+        child = os.fork()
+        if child == 0:
+            client.close()
+            server.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        called = background(client.call, b"still heard", LIMIT)
+        time.sleep(0.1)
+        server.recv(LIMIT).reply(b"yes")
+        assert called.result(LIMIT) == b"yes"
+
+
 def test_an_entry_is_changed_as_seen(name: str) -> None:
     with sluice.Map.open(name, create=True) as entries:
         version = entries.compare_and_set(b"key", 0, b"1")

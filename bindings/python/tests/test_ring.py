@@ -212,6 +212,13 @@ def test_a_cancelled_reservation_sends_nothing(ring: Ring) -> None:
     assert consumer.recv() == b"sent"
 
 
+def test_a_reservation_of_a_closed_ring_is_not_sent_silently() -> None:
+    producer, consumer = set_up()
+    with consumer, pytest.raises(ValueError, match="closed"):
+        with producer.reserve(4):
+            producer.close()
+
+
 def test_a_reservation_with_a_view_is_not_sent(ring: Ring) -> None:
     producer, consumer = ring
     room = producer.reserve(4)

@@ -51,7 +51,7 @@ except sluice.Error as error:
 
 
 def check(*command: str) -> None:
-    if importlib.util.find_spec(command[0]) is None:
+    if importlib.util.find_spec(command[0].partition(".")[0]) is None:
         pytest.skip(f"needs {command[0]}")
     checked = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _sluice
+from ._errors import Conflict
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -85,6 +86,41 @@ class Map(_sluice.Map, MutableMapping[bytes, bytes]):
         """A view of the values, as items()."""
         return _Values(self)
 
+    def pop(self, key: Buffer, *default: Any) -> Any:
+        """Deletes an entry and returns its value: exactly the one that is deleted."""
+        if len(default) > 1:
+            raise TypeError(f"pop() takes a key and at most one default, not {len(default)}")
+        while (entry := self.entry(key)) is not None:
+            if self._delete_seen(key, entry.version):
+                return entry.value
+        if default:
+            return default[0]
+        raise KeyError(key)
+
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Deletes some entry and returns its key and value."""
+        for key, entry in self.entries():
+            if self._delete_seen(key, entry.version):
+                return key, entry.value
+        raise KeyError("the map is empty")
+
+    def setdefault(self, key: Buffer, default: Buffer = b"") -> bytes:  # type: ignore[override]
+        """Returns the value, after it has set the default where there was none."""
+        while (value := self.get(key)) is None:
+            try:
+                self.compare_and_set(key, 0, default)
+                return bytes(memoryview(default))
+            except Conflict:
+                pass  # set since
+        return value
+
+    def _delete_seen(self, key: Buffer, version: int) -> bool:
+        """Deletes an entry, unless it was changed or deleted since."""
+        try:
+            return self.delete(key, version=version) is not None
+        except Conflict:
+            return False
+
     def clear(self) -> None:
         """Deletes all entries, one by one."""
         for key in self:
@@ -127,7 +163,7 @@ class Batch:
         self, key: Buffer, value: Buffer, *, version: int | None = None, ttl: float | None = None, wait: bool = True
     ) -> Batch:
         """Adds a set, whose outcome is the new version."""
-        return self._add(key, bytes(value), False, version, ttl, wait)
+        return self._add(key, bytes(memoryview(value)), False, version, ttl, wait)
 
     def delete(self, key: Buffer, *, version: int | None = None, wait: bool = True) -> Batch:
         """Adds a delete, whose outcome is the number of the change, or None."""
@@ -136,7 +172,7 @@ class Batch:
     def _add(
         self, key: Buffer, value: bytes | None, deletes: bool, version: int | None, ttl: float | None, wait: bool
     ) -> Batch:
-        self._operations.append((bytes(key), value, deletes, version, ttl, wait))
+        self._operations.append((bytes(memoryview(key)), value, deletes, version, ttl, wait))
         return self
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ a cancelled call has sent or received nothing. One task waits for an endpoint at
 """
 
 import asyncio
+import contextlib
 import functools
 import io
 import os
@@ -59,12 +60,13 @@ def _extends(*classes):
 
 
 def _wake(future):
-    if not future.done():
+    if not (future.done() or future.get_loop().is_closed()):
         future.set_result(None)
 
 
 def _check(fd):
-    if fd in _waiting:
+    # The task of a loop that was closed waits no more.
+    if fd in _waiting and not _waiting[fd][0].is_closed():
         raise RuntimeError("another task waits for the endpoint; use one endpoint per task")
 
 
@@ -112,8 +114,12 @@ async def _until_woken(endpoint, call, *arguments):
         try:
             if endpoint.prepare_wait(*arguments):
                 await _wait(endpoint.fileno())
-        finally:
-            endpoint.finish_wait()
+        except BaseException:
+            # The endpoint may be closed or in use meanwhile, which is no reason to hide the cancellation.
+            with contextlib.suppress(BufferError, RuntimeError, ValueError):
+                endpoint.finish_wait()
+            raise
+        endpoint.finish_wait()
 
 
 def _ends_waits(close):
@@ -125,7 +131,8 @@ def _ends_waits(close):
         close(self)
         if waiting:
             loop, end = waiting
-            end() if loop is asyncio._get_running_loop() else loop.call_soon_threadsafe(end)
+            with contextlib.suppress(RuntimeError):  # The loop is closed, or was closed meanwhile.
+                end() if loop is asyncio._get_running_loop() else loop.call_soon_threadsafe(end)
 
     return method
 
@@ -247,7 +254,7 @@ class _Sender:
 @_extends(Client)
 class _Client:
     async def call_async(self, request, timeout=None):
-        """As call(), for asyncio, in a thread. If it is cancelled, the server may have received the request."""
+        """As call(), for asyncio, in a thread. If it is cancelled, the server may have received the request. A close does not end it."""
         return await _in_thread(self.call, request, timeout)
 
 
@@ -275,7 +282,7 @@ class _Server:
 @_extends(Request)
 class _Request:
     async def reply_async(self, reply, timeout=None):
-        """As reply(), for asyncio, in a thread."""
+        """As reply(), for asyncio, in a thread. If it is cancelled, the reply may have been sent, and there is no second one."""
         return await _in_thread(self.reply, reply, timeout)
 
 

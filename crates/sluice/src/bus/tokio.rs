@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::io::Interest;
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::unix::AsyncFdReadyGuard;
 use tokio::task::coop::{consume_budget, poll_proceed};
 use tokio::time;
 
@@ -20,7 +20,7 @@ use super::message::{Batch, Header, Message};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
 use crate::system_error::SystemError;
-use crate::tokio::register;
+use crate::tokio::Registered;
 use crate::wait::Wait;
 
 pub(super) const REGISTERING: &str = "registering the bus in the runtime";
@@ -32,14 +32,14 @@ pub(super) const WAITING: &str = "waiting for the bus in the runtime";
 #[derive(Debug)]
 pub struct AsyncSender {
     sender: Sender,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncSender {
     /// Needs a runtime with I/O enabled.
     pub fn new(sender: Sender) -> Result<Self, OpenError> {
         Ok(Self {
-            ready: register(&sender, Interest::WRITABLE, REGISTERING)?,
+            ready: Registered::new(&sender, Interest::WRITABLE, REGISTERING)?,
             sender,
         })
     }
@@ -144,14 +144,14 @@ impl AsyncSender {
 #[derive(Debug)]
 pub struct AsyncSubscriber {
     subscriber: Subscriber,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncSubscriber {
     /// Needs a runtime with I/O enabled.
     pub fn new(subscriber: Subscriber) -> Result<Self, OpenError> {
         Ok(Self {
-            ready: register(&subscriber, Interest::READABLE, REGISTERING)?,
+            ready: Registered::new(&subscriber, Interest::READABLE, REGISTERING)?,
             subscriber,
         })
     }
@@ -266,14 +266,14 @@ impl Stream for AsyncSubscriber {
 #[derive(Debug)]
 pub struct AsyncMappedSubscriber {
     subscriber: MappedSubscriber,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncMappedSubscriber {
     /// Needs a runtime with I/O enabled.
     pub fn new(subscriber: MappedSubscriber) -> Result<Self, OpenError> {
         Ok(Self {
-            ready: register(&subscriber, Interest::READABLE, REGISTERING)?,
+            ready: Registered::new(&subscriber, Interest::READABLE, REGISTERING)?,
             subscriber,
         })
     }
@@ -315,7 +315,7 @@ fn fill_next(subscriber: &mut Subscriber) -> Result<(), RecvError> {
 /// Attempts to receive before it waits, and after each wake-up.
 fn poll_receive<T>(
     cx: &mut Context<'_>,
-    descriptor: &AsyncFd<OwnedFd>,
+    descriptor: &Registered,
     mut attempt: impl FnMut() -> Result<T, RecvError>,
 ) -> Poll<Result<T, RecvError>> {
     let budget = ready!(poll_proceed(cx));

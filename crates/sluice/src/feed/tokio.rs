@@ -2,14 +2,12 @@
 //! Feeds in a tokio runtime: available packets are received without a system call, and the descriptor wakes a task that waits.
 
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 use tokio::time;
 
@@ -17,7 +15,7 @@ use super::consumer::{Consumer, Packet};
 use super::error::RecvError;
 use super::packet::Header;
 use crate::system_error::SystemError;
-use crate::tokio::register;
+use crate::tokio::Registered;
 use crate::wait::Wait;
 
 /// A [`Consumer`] with asynchronous waits, which do not spin. As a [`Stream`] it yields headers and copies of the packets, and ends
@@ -41,13 +39,13 @@ use crate::wait::Wait;
 #[derive(Debug)]
 pub struct AsyncConsumer {
     consumer: Consumer,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncConsumer {
     /// Needs a runtime with I/O enabled.
     pub fn new(consumer: Consumer) -> Result<Self, RecvError> {
-        let ready = register(
+        let ready = Registered::new(
             &consumer,
             Interest::READABLE,
             "registering the feed in the runtime",

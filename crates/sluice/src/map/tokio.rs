@@ -3,14 +3,12 @@
 //! `tokio::task::spawn_blocking`.
 
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 use tokio::time;
 
@@ -18,7 +16,7 @@ use super::error::WatchError;
 use super::event::Event;
 use super::watcher::Watcher;
 use crate::system_error::SystemError;
-use crate::tokio::register;
+use crate::tokio::Registered;
 
 /// A [`Watcher`] with asynchronous waits. As a [`Stream`] it yields the events.
 ///
@@ -41,13 +39,13 @@ use crate::tokio::register;
 #[derive(Debug)]
 pub struct AsyncWatcher {
     watcher: Watcher,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncWatcher {
     /// Needs a runtime with I/O enabled.
     pub fn new(watcher: Watcher) -> Result<Self, WatchError> {
-        let ready = register(
+        let ready = Registered::new(
             &watcher,
             Interest::READABLE,
             "registering the map in the runtime",

@@ -4,7 +4,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,7 +12,6 @@ use std::time::Duration;
 use futures_core::Stream;
 use futures_sink::Sink;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 use tokio::task::spawn_blocking;
 use tokio::time;
@@ -25,7 +23,7 @@ use super::memfd::{Listener, Socket};
 use super::options::SocketOptions;
 use super::producer::{Producer, Reservation};
 use crate::system_error::SystemError;
-use crate::tokio::register;
+use crate::tokio::Registered;
 use crate::wait::Wait;
 
 const REGISTERING: &str = "registering the ring in the runtime";
@@ -35,7 +33,7 @@ const WAITING: &str = "waiting for the ring in the runtime";
 #[derive(Debug)]
 pub struct AsyncListener {
     listener: Listener,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncListener {
@@ -44,7 +42,7 @@ impl AsyncListener {
         let listener = Listener::bind(path)?;
         let doing = "registering the listening socket in the runtime";
         Ok(Self {
-            ready: register(&listener, Interest::READABLE, doing)?,
+            ready: Registered::new(&listener, Interest::READABLE, doing)?,
             listener,
         })
     }
@@ -92,7 +90,7 @@ fn runtime_ended(error: tokio::task::JoinError) -> SetupError {
 #[derive(Debug)]
 pub struct AsyncProducer {
     producer: Producer,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncProducer {
@@ -100,7 +98,7 @@ impl AsyncProducer {
     /// Needs a runtime with I/O enabled.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
-            ready: register(&producer, Interest::READABLE, REGISTERING)?,
+            ready: Registered::new(&producer, Interest::READABLE, REGISTERING)?,
             producer,
         })
     }
@@ -306,7 +304,7 @@ impl<T: AsRef<[u8]>> Sink<T> for AsyncProducer {
 #[derive(Debug)]
 pub struct AsyncConsumer {
     consumer: Consumer,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
 }
 
 impl AsyncConsumer {
@@ -314,7 +312,7 @@ impl AsyncConsumer {
     /// Needs a runtime with I/O enabled.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
-            ready: register(&consumer, Interest::READABLE, REGISTERING)?,
+            ready: Registered::new(&consumer, Interest::READABLE, REGISTERING)?,
             consumer,
         })
     }
@@ -442,7 +440,7 @@ impl Stream for AsyncConsumer {
 /// Ready when the peer may have woken this side.
 fn poll_woken(
     connection: &mut Connection,
-    descriptor: &AsyncFd<OwnedFd>,
+    descriptor: &Registered,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
     let mut ready = ready!(descriptor.poll_read_ready(cx))?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::io::Interest;
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::unix::AsyncFdReadyGuard;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 use tokio::time;
@@ -28,7 +28,7 @@ use crate::bus::message::Header;
 use crate::bus::subscriber::Subscriber;
 use crate::bus::tokio::{AsyncSender, REGISTERING, WAITING};
 use crate::system_error::SystemError;
-use crate::tokio::register;
+use crate::tokio::Registered;
 use crate::wait::Wait;
 
 type Outcome = Result<Vec<u8>, CallError>;
@@ -71,7 +71,7 @@ pub struct AsyncClient {
 #[derive(Debug)]
 struct Shared {
     sender: AsyncSender,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
     replies: Mutex<Replies>,
 }
 
@@ -80,7 +80,7 @@ impl AsyncClient {
     pub fn new(client: Client) -> Result<Self, OpenError> {
         let (sender, replies) = client.into_parts();
         let shared = Shared {
-            ready: register(&sender, Interest::READABLE, REGISTERING)?,
+            ready: Registered::new(&sender, Interest::READABLE, REGISTERING)?,
             sender: AsyncSender::new(sender)?,
             replies: Mutex::new(replies),
         };
@@ -403,7 +403,7 @@ pub struct AsyncServer {
 /// What a server and its requests have in common.
 struct Serving {
     sender: AsyncSender,
-    ready: AsyncFd<OwnedFd>,
+    ready: Registered,
     queue: Mutex<Queue>,
     /// A reply has received requests: they are in the queue.
     arrived: Notify,
@@ -414,7 +414,7 @@ impl AsyncServer {
     pub fn new(server: Server) -> Result<Self, OpenError> {
         let (sender, queue, reply_timeout) = server.into_parts()?;
         let shared = Serving {
-            ready: register(&sender, Interest::READABLE, REGISTERING)?,
+            ready: Registered::new(&sender, Interest::READABLE, REGISTERING)?,
             sender: AsyncSender::new(sender)?,
             queue: Mutex::new(queue),
             arrived: Notify::new(),
