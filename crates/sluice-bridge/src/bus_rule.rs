@@ -2,7 +2,7 @@
 //! A rule of the configuration: a bus, and the subject that it continues as.
 
 use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sluice::bus::{self, Mode, Policy};
@@ -161,6 +161,10 @@ impl BusRule {
 
     pub fn name(&self) -> &str {
         self.name.get_ref()
+    }
+
+    pub fn scope(&self) -> Option<&Path> {
+        self.scope.as_deref()
     }
 
     pub fn subject(&self) -> &str {

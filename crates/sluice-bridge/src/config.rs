@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
+use sluice_metrics::Address;
 use toml::Spanned;
 
 use crate::bus_rule::BusRule;
@@ -21,6 +22,9 @@ pub struct Config {
     /// Names this bridge in message ids and in the path of a message; unlike that of any other bridge of the servers.
     id: Spanned<String>,
     pub server: Server,
+    /// Where metrics are served.
+    #[serde(default)]
+    metrics: Option<Spanned<String>>,
     #[serde(default, rename = "bus")]
     pub buses: Vec<BusRule>,
 }
@@ -31,8 +35,15 @@ pub struct Config {
 pub struct Server {
     pub urls: Spanned<Vec<String>>,
     pub user: Option<String>,
-    /// A file, so that no secret is in the configuration.
+    /// Files, so that no secret is in the configuration.
     pub password: Option<PathBuf>,
+    pub nkey: Option<PathBuf>,
+    pub credentials: Option<PathBuf>,
+    /// Of those who sign the certificates of servers. Default: those of the system.
+    pub ca: Option<PathBuf>,
+    /// Of this client, with its key.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 impl Config {
@@ -51,6 +62,7 @@ impl Config {
         let config: Self = toml::from_str(text)?;
         check_token("id", &config.id, ID_MAX)?;
         config.server.check()?;
+        config.check_metrics()?;
         let mut channels = BTreeSet::new();
         for rule in &config.buses {
             rule.check()?;
@@ -70,6 +82,20 @@ impl Config {
     pub fn id(&self) -> &str {
         self.id.get_ref()
     }
+
+    pub fn metrics(&self) -> Option<Address> {
+        self.metrics.as_ref()?.get_ref().parse().ok()
+    }
+
+    fn check_metrics(&self) -> Result<(), Mistake> {
+        let Some(metrics) = &self.metrics else {
+            return Ok(());
+        };
+        let parsed = metrics.get_ref().parse::<Address>();
+        parsed
+            .map(drop)
+            .map_err(|text| Mistake::at(metrics.span(), text))
+    }
 }
 
 impl Server {
@@ -77,20 +103,44 @@ impl Server {
         let place = self.urls.span();
         let urls = self.urls.get_ref();
         let is_url = |url: &String| {
-            let rest = url.strip_prefix("nats://");
+            let rest = url
+                .strip_prefix("nats://")
+                .or_else(|| url.strip_prefix("tls://"));
             rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@'))
         };
         if urls.is_empty() || !urls.iter().all(is_url) {
-            let text = "write the servers as [\"nats://HOST:4222\"], without passwords";
+            let text = "write the servers as [\"tls://HOST:4222\"] or [\"nats://HOST:4222\"], without passwords";
             return Err(Mistake::at(place, text));
         }
-        if self.user.is_some() != self.password.is_some() {
-            return Err(Mistake::at(
-                place,
-                "a user needs a password: write both, user and password, which is a file",
-            ));
+        let names_tls = [&self.ca, &self.certificate]
+            .iter()
+            .any(|file| file.is_some());
+        if names_tls && !self.uses_tls() {
+            let text = "ca and certificate are for TLS; write all urls with tls://, or remove them";
+            return Err(Mistake::at(place, text));
         }
-        Ok(())
+        let text = self.incomplete();
+        text.map_or(Ok(()), |text| Err(Mistake::at(place, text)))
+    }
+
+    /// What is missing, or too much.
+    fn incomplete(&self) -> Option<&'static str> {
+        if self.user.is_some() != self.password.is_some() {
+            return Some("a user needs a password: write both, user and password, which is a file");
+        }
+        if self.certificate.is_some() != self.key.is_some() {
+            return Some("a certificate needs its key: write both, certificate and key");
+        }
+        let ways = [&self.password, &self.nkey, &self.credentials];
+        (ways.iter().filter(|way| way.is_some()).count() > 1).then_some(
+            "a client authenticates itself in one way: write credentials, nkey, or user and password",
+        )
+    }
+
+    /// All connections are encrypted.
+    pub fn uses_tls(&self) -> bool {
+        let urls = self.urls.get_ref();
+        urls.iter().all(|url| url.starts_with("tls://"))
     }
 }
 
@@ -116,6 +166,11 @@ pub mod tests {
 
     fn error(text: &str) -> String {
         Config::parse("bridge.toml", text).unwrap_err().to_string()
+    }
+
+    /// The configuration with a server that has these lines, too.
+    fn server(lines: &str) -> String {
+        format!("id = \"a\"\n[server]\nurls = [\"nats://127.0.0.1:4222\"]\n{lines}\n")
     }
 
     /// The configuration with a rule that consists of these lines, from line 4 on.
@@ -162,6 +217,14 @@ pub mod tests {
                 3,
                 "nats://HOST",
             ),
+            (
+                "id = \"a\"\nmetrics = \"9751\"\nserver = { urls = [\"nats://a\"] }".to_owned(),
+                2,
+                "give HOST:PORT",
+            ),
+            (server("user = \"a\""), 3, "write both"),
+            (server("certificate = \"a\"\nkey = \"b\""), 3, "for TLS"),
+            (server("credentials = \"a\"\nnkey = \"b\""), 3, "in one way"),
             (
                 format!("{HEAD}[[bus]]\nnane = \"orders\""),
                 4,

@@ -40,26 +40,60 @@ impl Counter {
     }
 }
 
-/// Messages of a rule since the start.
+/// Messages of a rule since the start; [`COUNTERS`] describes them.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// The engine has them.
     pub out: Counter,
-    /// Their senders are not allowed.
-    pub not_allowed: Counter,
-    /// The bus had no room for them, with `full = "drop"`.
-    pub lost: Counter,
-    /// Longer than the server or the bus permits.
-    pub too_long: Counter,
-    /// The bus has them.
     pub incoming: Counter,
-    /// They had passed this bridge, or too many.
+    pub not_allowed: Counter,
+    pub lost: Counter,
+    pub too_long: Counter,
     pub looped: Counter,
-    /// A multicast bus had no subscriber.
     pub no_subscriber: Counter,
-    /// Attempts to publish that were repeated.
     pub retried: Counter,
 }
+
+type Read = fn(&Counters) -> &Counter;
+
+/// The name in metrics, the description, and the counter.
+pub const COUNTERS: [(&str, &str, Read); 8] = [
+    ("messages_out", "Messages that the server has", |all| {
+        &all.out
+    }),
+    ("messages_in", "Messages that the bus has", |all| {
+        &all.incoming
+    }),
+    (
+        "messages_not_allowed",
+        "Messages of senders that may not publish",
+        |all| &all.not_allowed,
+    ),
+    (
+        "messages_lost",
+        "Messages that the bus had no room for, with full = drop",
+        |all| &all.lost,
+    ),
+    (
+        "messages_too_long",
+        "Messages that the server or the bus does not permit",
+        |all| &all.too_long,
+    ),
+    (
+        "messages_looped",
+        "Messages that had passed this bridge, or too many",
+        |all| &all.looped,
+    ),
+    (
+        "messages_without_subscriber",
+        "Attempts to send on a multicast bus without subscriber",
+        |all| &all.no_subscriber,
+    ),
+    (
+        "retries",
+        "Attempts to publish or to subscribe that were repeated",
+        |all| &all.retried,
+    ),
+];
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,13 +2,16 @@
 //! Start, signals and end.
 
 use std::env;
+use std::future::pending;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use sluice_metrics::Address;
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{interval, timeout};
 
@@ -17,8 +20,9 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::engine::nats::NatsEngine;
 use crate::log;
-use crate::notify::{Manager, kept_descriptors};
-use crate::rule::{self, Context, Kept};
+use crate::metrics;
+use crate::notify::{Kept, Manager};
+use crate::rule::{self, Context};
 
 /// Messages of the server itself among those of a subscription.
 const STATUSES: usize = 16;
@@ -27,12 +31,8 @@ const END: Duration = Duration::from_secs(5);
 /// Between reports to the service manager.
 const STATUS: Duration = Duration::from_secs(10);
 
-/// What the service manager has kept of the last process. To be called once, before anything opens a descriptor.
-pub fn kept() -> Kept {
-    kept_descriptors().into_iter().collect()
-}
-
-pub fn run(config: Config, kept: Kept) -> Result<()> {
+/// `path` is that of the configuration, which is read again at SIGHUP.
+pub fn run(path: &Path, config: Config, kept: Kept) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     LocalSet::new().block_on(&runtime, async {
@@ -47,23 +47,28 @@ pub fn run(config: Config, kept: Kept) -> Result<()> {
             capacity.unwrap_or(0) + STATUSES,
         )
         .await?;
-        Bridge::start(config, engine, kept)?.run().await
+        let check = || NatsEngine::check(&Config::read(path)?.server);
+        Bridge::start(config, engine, kept)?.run(check).await
     })
 }
 
 struct Bridge<E> {
+    engine: E,
     contexts: Vec<Rc<Context<E>>>,
     tasks: JoinSet<Result<()>>,
     manager: Rc<Manager>,
     stop: watch::Sender<bool>,
-    signals: [Signal; 2],
+    /// To end, to end, and to read the configuration again.
+    signals: [Signal; 3],
+    metrics: Option<(Address, mpsc::Receiver<metrics::Reply>)>,
 }
 
 impl<E: Engine> Bridge<E> {
     fn start(config: Config, engine: E, mut kept: Kept) -> Result<Self> {
         let manager =
-            Manager::from_environment().context("NOTIFY_SOCKET is no socket; unset it")?;
+            Manager::from_environment(&kept).context("NOTIFY_SOCKET is no socket; unset it")?;
         let mut bridge = Self {
+            engine,
             contexts: Vec::new(),
             tasks: JoinSet::new(),
             manager: Rc::new(manager),
@@ -71,8 +76,14 @@ impl<E: Engine> Bridge<E> {
             signals: [
                 signal(SignalKind::terminate())?,
                 signal(SignalKind::interrupt())?,
+                signal(SignalKind::hangup())?,
             ],
+            metrics: None,
         };
+        if let Some(address) = config.metrics() {
+            let requests = metrics::serve(&address)?;
+            bridge.metrics = Some((address, requests));
+        }
         let id: Rc<str> = config.id().into();
         for rule in config.buses {
             let of_rule = rule::names(&rule).into_iter().filter(|_| rule.is_out());
@@ -82,7 +93,7 @@ impl<E: Engine> Bridge<E> {
             let context = Rc::new(Context {
                 rule,
                 bridge: Rc::clone(&id),
-                engine: engine.clone(),
+                engine: bridge.engine.clone(),
                 counters: Counters::default(),
             });
             bridge.contexts.push(Rc::clone(&context));
@@ -100,18 +111,30 @@ impl<E: Engine> Bridge<E> {
         Ok(bridge)
     }
 
-    async fn run(mut self) -> Result<()> {
+    /// `check` tells whether the configuration is valid now.
+    async fn run(mut self, check: impl Fn() -> Result<()>) -> Result<()> {
         self.notify("READY=1");
         log::line(format_args!("started with {} buses", self.contexts.len()));
         let mut status = interval(watchdog().map_or(STATUS, |limit| STATUS.min(limit / 2)));
-        let [terminate, interrupt] = &mut self.signals;
         loop {
+            let [terminate, interrupt, hangup] = &mut self.signals;
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
+                _ = hangup.recv() => match check() {
+                    Ok(()) => return self.restart().await,
+                    Err(error) => log::line(format_args!(
+                        "the configuration stays as it was: {}",
+                        sluice::explain(error.as_ref())
+                    )),
+                },
                 _ = status.tick() => {
                     let totals = totals(&self.contexts);
                     self.manager.send(&format!("WATCHDOG=1\nSTATUS={totals}")).ok();
+                }
+                Some(reply) = requested(&mut self.metrics) => {
+                    // A client may have gone.
+                    let _ = reply.send(self.snapshot());
                 }
                 Some(ended) = self.tasks.join_next() => {
                     ended.context("a rule has failed; report it as a bug")??;
@@ -119,11 +142,18 @@ impl<E: Engine> Bridge<E> {
                 }
             }
         }
+        self.notify("STOPPING=1");
         self.end().await
     }
 
-    async fn end(mut self) -> Result<()> {
-        self.notify("STOPPING=1");
+    /// Begins again with the configuration as it is now. What is not acknowledged is kept.
+    async fn restart(mut self) -> Result<()> {
+        self.notify("RELOADING=1");
+        self.end().await?;
+        Err(self.manager.restart()).context("cannot start again; start the bridge")
+    }
+
+    async fn end(&mut self) -> Result<()> {
         self.stop.send_replace(true);
         let ended = async {
             while let Some(ended) = self.tasks.join_next().await {
@@ -134,7 +164,7 @@ impl<E: Engine> Bridge<E> {
         match timeout(END, ended).await {
             Ok(ended) => ended?,
             Err(_) => log::line(format_args!(
-                "the server has not acknowledged all messages; those that the service manager keeps are published at the next start"
+                "the server has not acknowledged all messages; those that are kept are published at the next start"
             )),
         }
         for context in &self.contexts {
@@ -144,7 +174,20 @@ impl<E: Engine> Bridge<E> {
                 context.counters
             ));
         }
+        if let Some((address, _)) = &self.metrics {
+            address
+                .release()
+                .context("cannot remove the socket of the metrics")?;
+        }
         Ok(())
+    }
+
+    fn snapshot(&self) -> metrics::Snapshot {
+        let mut snapshot = metrics::Snapshot::new(self.engine.is_connected());
+        for context in &self.contexts {
+            snapshot.add(&context.rule, &context.counters);
+        }
+        snapshot
     }
 
     fn notify(&self, message: &str) {
@@ -153,6 +196,15 @@ impl<E: Engine> Bridge<E> {
                 "cannot notify the service manager: {error}; check NOTIFY_SOCKET"
             ));
         }
+    }
+}
+
+async fn requested(
+    metrics: &mut Option<(Address, mpsc::Receiver<metrics::Reply>)>,
+) -> Option<metrics::Reply> {
+    match metrics {
+        Some((_, requests)) => requests.recv().await,
+        None => pending().await,
     }
 }
 

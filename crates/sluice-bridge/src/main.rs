@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use anyhow::Error;
 use clap::Parser as _;
 use sluice_bridge::config::Config;
+use sluice_bridge::notify::kept_descriptors;
 use sluice_bridge::options::{Command, Options};
 use sluice_bridge::{daemon, log};
 
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     let (Command::Check(file) | Command::Run(file)) = &command;
     let path = &file.config;
     // Before anything opens a descriptor.
-    let kept = daemon::kept();
+    let kept = kept_descriptors();
     let config = match Config::read(path) {
         Ok(config) => config,
         Err(error) => return fail(&error, USAGE),
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         println!("{}: valid, {} buses", path.display(), config.buses.len());
         return ExitCode::SUCCESS;
     }
-    match daemon::run(config, kept) {
+    match daemon::run(path, config, kept) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, 1),
     }

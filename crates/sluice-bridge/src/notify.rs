@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! sd_notify(3): messages to the service manager, if there is one, and descriptors that it keeps for the next process.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -8,9 +10,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::process;
+use std::os::unix::process::CommandExt as _;
+use std::process::{self, Command};
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::pipe2;
@@ -20,31 +24,74 @@ const BARRIER: u16 = 5000;
 /// The first descriptor that is passed.
 const FIRST: RawFd = 3;
 
-/// The service manager.
+/// The service manager, and what it keeps, for a program that replaces this one.
+#[derive(Default)]
 pub struct Manager {
     socket: Option<UnixDatagram>,
+    kept: RefCell<Kept>,
 }
 
 impl Manager {
-    pub fn from_environment() -> io::Result<Self> {
+    /// `kept`: the descriptors of the last process.
+    pub fn from_environment(kept: &Kept) -> io::Result<Self> {
         let socket = env::var_os("NOTIFY_SOCKET");
         let socket = socket.map(|path| connect(&path)).transpose()?;
-        Ok(Self { socket })
+        let clone = |(name, fd): (&String, &OwnedFd)| Ok((name.clone(), fd.try_clone()?));
+        let kept = kept.iter().map(clone).collect::<io::Result<Kept>>()?;
+        Ok(Self {
+            socket,
+            kept: kept.into(),
+        })
     }
 
     pub fn send(&self, message: &str) -> io::Result<()> {
         self.send_with(message, &[])
     }
 
-    /// Keeps duplicates of the descriptors. Returns when it has them.
-    pub fn store(&self, name: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        self.send_with(&format!("FDSTORE=1\nFDNAME={name}"), descriptors)?;
+    /// Keeps a duplicate of the descriptor. Returns when it has it.
+    pub fn store(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let duplicate = descriptor.try_clone_to_owned()?;
+        self.kept.borrow_mut().insert(name.to_owned(), duplicate);
+        self.send_with(&format!("FDSTORE=1\nFDNAME={name}"), &[descriptor])?;
         self.barrier()
     }
 
-    /// Closes the descriptors of this name.
+    /// Closes the descriptor of this name.
     pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.kept.borrow_mut().remove(name);
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"))
+    }
+
+    /// Replaces this program by a new start of it, which has the descriptors as if the service manager had started it. Returns if that
+    /// fails; then descriptors of this process may be others.
+    pub fn restart(&self) -> io::Error {
+        let kept = self.kept.take();
+        let last = FIRST + kept.len() as RawFd;
+        let mut names = Vec::new();
+        let mut arguments = env::args_os();
+        let mut command = Command::new(arguments.next().unwrap_or_default());
+        // Above the numbers that they get.
+        let above = |(name, fd): (String, OwnedFd)| {
+            names.push(name);
+            fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(last))
+        };
+        let above: Result<Vec<RawFd>, _> = kept.into_iter().map(above).collect();
+        let above = match above {
+            Ok(above) => above,
+            Err(errno) => return errno.into(),
+        };
+        for (number, fd) in (FIRST..).zip(above) {
+            // SAFETY: whatever has this number is not used any more.
+            if unsafe { libc::dup2(fd, number) } < 0 {
+                return io::Error::last_os_error();
+            }
+        }
+        command
+            .args(arguments)
+            .env("LISTEN_PID", process::id().to_string())
+            .env("LISTEN_FDS", names.len().to_string())
+            .env("LISTEN_FDNAMES", names.join(":"))
+            .exec()
     }
 
     /// The service manager closes the descriptor when it has taken all messages before.
@@ -91,11 +138,14 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// The descriptors that the service manager has kept, each with its name. To be called once, before anything else opens one.
-pub fn kept_descriptors() -> Vec<(String, OwnedFd)> {
+/// Descriptors by their names.
+pub type Kept = HashMap<String, OwnedFd>;
+
+/// The descriptors that the service manager has kept. To be called once, before anything else opens one.
+pub fn kept_descriptors() -> Kept {
     let variable = |name| env::var(name).unwrap_or_default();
     if variable("LISTEN_PID") != process::id().to_string() {
-        return Vec::new();
+        return Kept::new();
     }
     let count: RawFd = variable("LISTEN_FDS").parse().unwrap_or(0);
     let names = variable("LISTEN_FDNAMES");
@@ -123,7 +173,11 @@ mod tests {
     fn managed() -> (Manager, UnixDatagram) {
         let (socket, manager) = UnixDatagram::pair().unwrap();
         let socket = Some(socket);
-        (Manager { socket }, manager)
+        let manager_of = Manager {
+            socket,
+            ..Manager::default()
+        };
+        (manager_of, manager)
     }
 
     /// The next message, and a descriptor that came with it.
@@ -152,7 +206,7 @@ mod tests {
             assert_eq!(receive(&socket).0, "BARRIER=1");
             kept.unwrap()
         });
-        manager.store("window-1", &[reader.as_fd()]).unwrap();
+        manager.store("window-1", reader.as_fd()).unwrap();
         writer.write_all(b"kept").unwrap();
         drop(writer);
         let mut text = String::new();
@@ -163,9 +217,9 @@ mod tests {
 
     #[test]
     fn without_a_manager_nothing_is_sent() {
-        let manager = Manager { socket: None };
+        let manager = Manager::default();
         manager.send("READY=1").unwrap();
-        manager.store("a", &[io::stdin().as_fd()]).unwrap();
+        manager.store("a", io::stdin().as_fd()).unwrap();
         let (manager, socket) = managed();
         manager.remove("a").unwrap();
         assert_eq!(receive(&socket).0, "FDSTOREREMOVE=1\nFDNAME=a");

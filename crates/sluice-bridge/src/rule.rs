@@ -2,7 +2,6 @@
 //! A rule of the configuration as a task: opens the bus, or takes the subscription of the last process, and bridges until the bus ends,
 //! again and again.
 
-use std::collections::HashMap;
 use std::future::pending;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
@@ -18,7 +17,7 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::incoming;
 use crate::log;
-use crate::notify::Manager;
+use crate::notify::{Kept, Manager};
 use crate::outgoing::{End, Outgoing};
 use crate::window::{self, Window};
 
@@ -33,9 +32,6 @@ pub struct Context<E> {
     pub engine: E,
     pub counters: Counters,
 }
-
-/// The descriptors that the service manager has kept, by name.
-pub type Kept = HashMap<String, OwnedFd>;
 
 /// An open bus.
 #[derive(Default)]
@@ -150,7 +146,7 @@ fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> 
     let kept = [window.as_fd(), subscriber.as_fd()];
     for (name, descriptor) in names(rule).iter().zip(kept) {
         // Without, a restart ends the subscription.
-        if let Err(error) = manager.store(name, &[descriptor]) {
+        if let Err(error) = manager.store(name, descriptor) {
             let channel = rule.channel();
             log::line(format_args!(
                 "{channel}: the service manager does not keep the subscription: {error}; check NOTIFY_SOCKET"

@@ -5,11 +5,11 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{IoSliceMut, Read as _};
+use std::io::{IoSliceMut, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +31,8 @@ use support::{LIMIT, Server, runtime, until};
 
 /// A daemon, and what a service manager does for it.
 struct Bridge {
+    id: String,
+    url: String,
     config: PathBuf,
     log: PathBuf,
     notify: PathBuf,
@@ -43,13 +45,10 @@ impl Bridge {
     /// With these lines after the server.
     fn start(server: &Server, id: &str, rules: &str) -> Self {
         let path = |name: &str| server.directory().join(format!("{id}-{name}"));
-        let text = format!(
-            "id = \"{id}\"\nserver = {{ urls = [\"{}\"] }}\n{rules}",
-            server.url()
-        );
-        fs::write(path("bridge.toml"), text).unwrap();
         let socket = UnixDatagram::bind(path("notify")).unwrap();
         let mut bridge = Self {
+            id: id.to_owned(),
+            url: server.url(),
             config: path("bridge.toml"),
             log: path("log"),
             notify: path("notify"),
@@ -59,8 +58,28 @@ impl Bridge {
         };
         let (kept, is_ready) = (Arc::clone(&bridge.kept), Arc::clone(&bridge.is_ready));
         thread::spawn(move || manage(&socket, &kept, &is_ready));
+        bridge.configure(rules);
         bridge.restart();
         bridge
+    }
+
+    fn configure(&self, rules: &str) {
+        let (id, url) = (&self.id, &self.url);
+        let text = format!("id = \"{id}\"\nserver = {{ urls = [\"{url}\"] }}\n{rules}");
+        fs::write(&self.config, text).unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().unwrap();
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+    }
+
+    fn reload(&self) {
+        self.is_ready.store(false, Ordering::SeqCst);
+        self.signal(Signal::SIGHUP);
+        until("the bridge is ready", || {
+            self.is_ready.load(Ordering::SeqCst)
+        });
     }
 
     /// As the service manager starts it: with the descriptors that it has kept from 3 on.
@@ -117,8 +136,8 @@ impl Bridge {
 
     /// Ends it as the service manager does, and returns its log.
     fn stop(mut self) -> String {
+        self.signal(Signal::SIGTERM);
         let mut child = self.child.take().unwrap();
-        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
         let status = child.wait().unwrap();
         let log = self.log();
         assert!(status.success(), "{status}: {log}");
@@ -559,4 +578,49 @@ fn a_bus_that_was_destroyed_is_opened_again() {
         bridge.kept.lock().unwrap().len() == 2
     });
     assert!(bridge.stop().contains("the bus has ended"));
+}
+
+/// The metrics of a bridge at this socket.
+fn metrics(socket: &Path) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_reload_continues_with_a_valid_configuration_only() {
+    let server = Server::start("reload");
+    let stream = Stream::create(&server);
+    let socket = server.directory().join("metrics");
+    let rules = format!(
+        "metrics = \"{}\"\n{}",
+        socket.display(),
+        rule("reload", OUT)
+    );
+    let bridge = Bridge::start(&server, "a", &rules);
+    let first = sender("reload");
+    first.send(&body(0)).unwrap();
+    stream.wait_for(1);
+    let line = "sluice_bridge_messages_out_total{bus=\"reload\",scope=\"\"} 1\n";
+    until("the metrics have the message", || {
+        metrics(&socket).contains(line)
+    });
+    bridge.configure("wrong");
+    bridge.signal(Signal::SIGHUP);
+    until("the bridge has read the configuration", || {
+        bridge.log().contains("the configuration stays as it was: ")
+    });
+    first.send(&body(1)).unwrap();
+    stream.wait_for(2);
+    bridge.configure(&format!("{rules}{}", rule("reload-more", OUT)));
+    bridge.reload();
+    // The bus would have ended with the last of its endpoints that keep it.
+    first.send(&body(2)).unwrap();
+    sender("reload-more").send(&body(3)).unwrap();
+    stream.wait_for(4);
+    assert!(metrics(&socket).contains("{bus=\"reload-more\",scope=\"\"}"));
+    assert!(!bridge.stop().contains("is not used"));
+    assert!(!socket.exists());
 }

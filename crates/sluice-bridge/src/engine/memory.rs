@@ -127,6 +127,10 @@ impl Engine for MemoryEngine {
 
     async fn connected(&self) {}
 
+    fn is_connected(&self) -> bool {
+        true
+    }
+
     async fn publish(
         &self,
         message: Message,

@@ -81,6 +81,8 @@ pub trait Engine: Clone + 'static {
     /// Waits until there is a connection: an attempt to publish without one would only occupy memory.
     async fn connected(&self);
 
+    fn is_connected(&self) -> bool;
+
     /// Messages leave in the order of the calls. Waits while the engine has no room for another one.
     async fn publish(
         &self,

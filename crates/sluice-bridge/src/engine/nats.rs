@@ -9,12 +9,13 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::{AckKind, ContextBuilder, consumer, message::PublishMessage};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, jetstream};
 use futures_util::{FutureExt as _, StreamExt as _};
+use nkeys::KeyPair;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -45,6 +46,11 @@ pub struct NatsEngine {
 }
 
 impl NatsEngine {
+    /// Whether the files that the configuration names can be used.
+    pub fn check(server: &Server) -> Result<()> {
+        authenticated(server).map(drop)
+    }
+
     /// Returns at once, and connects in the background. `capacity`: messages of a subscription that wait in this process.
     pub async fn connect(server: &Server, name: &str, capacity: usize) -> Result<Self> {
         let (breaks, broken) = watch::channel(());
@@ -78,7 +84,31 @@ impl NatsEngine {
 }
 
 fn authenticated(server: &Server) -> Result<ConnectOptions> {
-    let mut options = ConnectOptions::new();
+    let mut options = ConnectOptions::new().require_tls(server.uses_tls());
+    if let Some(path) = &server.ca {
+        read_pem(path)?;
+        options = options.add_root_certificates(path.clone());
+    }
+    if let (Some(certificate), Some(key)) = (&server.certificate, &server.key) {
+        read_pem(certificate)?;
+        read_pem(key)?;
+        options = options.add_client_certificate(certificate.clone(), key.clone());
+    }
+    if let Some(path) = &server.credentials {
+        let invalid = || {
+            let path = path.display();
+            format!("{path} has no credentials; give a file of 'nsc generate creds'")
+        };
+        options = options.credentials(&read(path)?).with_context(invalid)?;
+    }
+    if let Some(path) = &server.nkey {
+        let seed = read(path)?.trim().to_owned();
+        KeyPair::from_seed(&seed).with_context(|| {
+            let path = path.display();
+            format!("{path} has no seed; give a file with what 'nk -gen user' prints")
+        })?;
+        options = options.nkey(seed);
+    }
     if let (Some(user), Some(path)) = (&server.user, &server.password) {
         options = options.user_and_password(user.clone(), read(path)?.trim().to_owned());
     }
@@ -92,6 +122,16 @@ fn read(path: &Path) -> Result<String> {
             path.display()
         )
     })
+}
+
+/// The client reads it at each connection; what is wrong with it is known at the start.
+fn read_pem(path: &Path) -> Result<()> {
+    ensure!(
+        read(path)?.contains("-----BEGIN "),
+        "{} has nothing in the format PEM; give such a file",
+        path.display()
+    );
+    Ok(())
 }
 
 fn delay(attempts: usize) -> Duration {
@@ -143,9 +183,13 @@ impl Engine for NatsEngine {
     type Consumer = NatsConsumer;
 
     async fn connected(&self) {
-        while self.client.connection_state() != State::Connected {
+        while !self.is_connected() {
             sleep(POLL).await;
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     async fn publish(

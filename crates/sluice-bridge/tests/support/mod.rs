@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server of NATS with files of its own, which tests kill and start again.
 
+#![allow(dead_code, reason = "each program of tests uses a part")]
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -44,32 +46,37 @@ pub struct Server {
 
 impl Server {
     pub fn start(name: &str) -> Self {
-        let mut server = Self::stopped(name);
-        server.restart();
-        server
+        let directory = Directory::new(name);
+        let store = directory.path().join("store");
+        let jetstream = format!(
+            "jetstream {{ store_dir: \"{}\", sync_interval: always }}",
+            store.display()
+        );
+        Self::configured(directory, &jetstream)
     }
 
-    /// It is not started yet.
-    pub fn stopped(name: &str) -> Self {
-        let directory = Directory::new(name);
+    /// With these lines of the configuration.
+    pub fn with(name: &str, lines: &str) -> Self {
+        Self::configured(Directory::new(name), lines)
+    }
+
+    fn configured(directory: Directory, lines: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
         let config = directory.path().join("nats.conf");
-        let store = directory.path().join("store");
-        let text = format!(
-            "listen: \"127.0.0.1:{port}\"\nmax_payload: 65536\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
-            store.display()
-        );
+        let text = format!("listen: \"127.0.0.1:{port}\"\nmax_payload: 65536\n{lines}\n");
         fs::write(&config, text).unwrap();
-        Self {
+        let mut server = Self {
             child: None,
             port,
             config,
             directory,
-        }
+        };
+        server.restart();
+        server
     }
 
     pub fn restart(&mut self) {
@@ -97,6 +104,10 @@ impl Server {
 
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn directory(&self) -> &Path {

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::{fmt, path};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
+use prometheus_client::encoding::DescriptorEncoder;
 use sluice::{ChannelInfo, Usage};
+use sluice_metrics::{Labels, counter, gauge};
 use sluiced_protocol::Status;
 
 use crate::channels::{self, Counts, Found, Place, SelectionArgs, lag};
@@ -70,13 +69,6 @@ impl Snapshot {
         })
     }
 
-    pub fn encode(self) -> Result<String> {
-        let (mut registry, mut encoded) = (Registry::default(), String::new());
-        registry.register_collector(Box::new(self));
-        text::encode(&mut encoded, &registry).context("cannot encode the metrics")?;
-        Ok(encoded)
-    }
-
     fn channel_labels(&self, found: &Found) -> Labels {
         let Found { place, info } = found;
         let scope = self.scopes.get(&place.cgroup_id);
@@ -90,35 +82,6 @@ impl Snapshot {
             ("uid", info.uid.to_string()),
         ]
     }
-}
-
-type Labels = Vec<(&'static str, String)>;
-
-/// A value of `None` is not exported.
-fn family(
-    encoder: &mut DescriptorEncoder,
-    kind: MetricType,
-    (name, help): (&str, &str),
-    values: impl Iterator<Item = (Labels, Option<u64>)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    for (labels, value) in values {
-        let Some(value) = value else { continue };
-        let mut metric = family.encode_family(&labels)?;
-        match kind {
-            MetricType::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
-            _ => metric.encode_gauge(&value)?,
-        }
-    }
-    Ok(())
-}
-
-fn gauge(
-    encoder: &mut DescriptorEncoder,
-    what: (&str, &str),
-    values: impl Iterator<Item = (Labels, Option<u64>)>,
-) -> fmt::Result {
-    family(encoder, MetricType::Gauge, what, values)
 }
 
 type Read<T> = fn(&T) -> Option<u64>;
@@ -205,7 +168,7 @@ impl Collector for Snapshot {
             channels.map(move |found| (self.channel_labels(found), read(&found.info)))
         };
         for (name, help, read) in COUNTERS {
-            family(encoder, MetricType::Counter, (name, help), channels(read))?;
+            counter(encoder, (name, help), channels(read))?;
         }
         for (name, help, read) in GAUGES {
             gauge(encoder, (name, help), channels(read))?;
@@ -296,7 +259,7 @@ mod tests {
 
     #[test]
     fn channels_have_labels_and_only_what_their_kind_counts() {
-        let text = example().encode().unwrap();
+        let text = sluice_metrics::encode(example()).unwrap();
         // The escape of the name has its backslashes escaped again.
         let bus =
             r#"{kind="bus",name="a \"quoted\" \\\\ name\\n",scope="/sys/fs/cgroup/a",uid="1000"}"#;
@@ -334,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_missing_module_is_a_metric() {
-        let text = Snapshot::default().encode().unwrap();
+        let text = sluice_metrics::encode(Snapshot::default()).unwrap();
         assert!(text.contains("\nsluice_up 0\n"), "{text}");
     }
 }

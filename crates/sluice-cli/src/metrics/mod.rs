@@ -2,18 +2,17 @@
 //! `sluice metrics`: the state of the channels for Prometheus, as OpenMetrics text.
 
 mod encode;
-mod http;
-mod listener;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
+use sluice_metrics::{Address, encode};
 
 use self::encode::Snapshot;
-use self::listener::Address;
 use crate::channels::SelectionArgs;
 use crate::output;
+use crate::signals::FinalReport;
 
 /// For how long metrics can be taken without a note: half of the time that Prometheus gives a request by default.
 const SLOW: Duration = Duration::from_secs(5);
@@ -33,20 +32,25 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let selection = &arguments.selection;
     match &arguments.listen {
-        None => output::print(&Snapshot::take(selection)?.encode()?),
+        None => output::print(&encode(Snapshot::take(selection)?)?),
         Some(address) => serve(selection, address),
     }
 }
 
 fn serve(selection: &SelectionArgs, address: &Address) -> Result<()> {
+    let (listener, page) = address.bind()?;
+    let bound = address.clone();
+    // Also without a socket to remove: the first process of a container would ignore the signal.
+    FinalReport::new(move || bound.release())?;
+    output::note(&format!("sluice: metrics at {page}"));
     let mut was_slow = false;
-    http::serve(&address.bind()?, || {
+    sluice_metrics::serve(&listener, || {
         let started = Instant::now();
         let snapshot = Snapshot::take(selection).unwrap_or_else(|error| {
             output::note(&format!("sluice: {}", sluice::explain(error.as_ref())));
             Snapshot::default()
         });
-        let encoded = snapshot.encode();
+        let encoded = encode(snapshot);
         let time = started.elapsed();
         if time > SLOW && !was_slow {
             was_slow = true;

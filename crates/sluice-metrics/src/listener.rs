@@ -12,9 +12,6 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
 
-use crate::output;
-use crate::signals::FinalReport;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Tcp(String),
@@ -40,9 +37,9 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// A signal ends the process. Must be called before other threads start.
-    pub fn bind(&self) -> Result<Listener> {
-        let (listener, page) = match self {
+    /// The listener, and where the metrics are.
+    pub fn bind(&self) -> Result<(Listener, String)> {
+        match self {
             Self::Tcp(address) => {
                 let listener = TcpListener::bind(address).with_context(|| {
                     format!(
@@ -50,7 +47,7 @@ impl Address {
                     )
                 })?;
                 let address = listener.local_addr().context("the socket has no address")?;
-                (Listener::Tcp(listener), format!("http://{address}/metrics"))
+                Ok((Listener::Tcp(listener), format!("http://{address}/metrics")))
             }
             Self::Path(path) => {
                 let listener = bind_path(path).with_context(|| {
@@ -60,17 +57,13 @@ impl Address {
                     )
                 })?;
                 let page = format!("/metrics of the socket {}", path.display());
-                (Listener::Unix(listener), page)
+                Ok((Listener::Unix(listener), page))
             }
-        };
-        let address = self.clone();
-        // Also without a socket to remove: the first process of a container would ignore the signal.
-        FinalReport::new(move || address.release())?;
-        output::note(&format!("sluice: metrics at {page}"));
-        Ok(listener)
+        }
     }
 
-    fn release(&self) -> Result<()> {
+    /// Removes the socket of a listener that is not needed any more.
+    pub fn release(&self) -> Result<()> {
         match self {
             Self::Tcp(_) => Ok(()),
             Self::Path(path) => Ok(fs::remove_file(path)?),
