@@ -106,6 +106,7 @@ var hintsOfHandshake = map[syscall.Errno]string{
 	syscall.ERANGE:          "use a smaller capacity, or raise the limit of the consumer",
 	syscall.EACCES:          "the memory of a side is not sealed",
 	syscall.ECANCELED:       "see the error of the other side",
+	syscall.ECONNREFUSED:    "see the error of the other side",
 	syscall.ETIMEDOUT:       "try again",
 	syscall.ECONNRESET:      "the peer has hung up",
 }

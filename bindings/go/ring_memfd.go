@@ -385,8 +385,14 @@ func (h *handshake) awaitReply(ctx context.Context) error {
 	return nil
 }
 
-// refusedBy is the error of a reply of the peer.
+// refusedBy is the error of a reply of the peer. A malicious peer may send a number that is none of the protocol, such as EAGAIN.
 func refusedBy(errno syscall.Errno) error {
+	switch errno {
+	case syscall.EPERM, syscall.EPROTONOSUPPORT, syscall.EALREADY, syscall.EACCES, syscall.EPROTO, syscall.ERANGE, syscall.ETIMEDOUT,
+		syscall.ECANCELED:
+	default:
+		errno = syscall.ECONNREFUSED
+	}
 	return &Error{opHandshake + ": the peer refuses", errno, hintsOfHandshake[errno]}
 }
 

@@ -204,13 +204,20 @@ func TestUserOfThePeer(t *testing.T) {
 }
 
 func TestRefusingPeer(t *testing.T) {
-	for _, reply := range []syscall.Errno{syscall.EPERM, syscall.ECANCELED} {
+	replies := map[uint32]syscall.Errno{
+		uint32(syscall.EPERM):     syscall.EPERM,
+		uint32(syscall.ECANCELED): syscall.ECANCELED,
+		uint32(syscall.EAGAIN):    syscall.ECONNREFUSED,
+		uint32(syscall.ENODATA):   syscall.ECONNREFUSED,
+		1 << 31:                   syscall.ECONNREFUSED,
+	}
+	for reply, expected := range replies {
 		own, peers := socketPair(t)
-		message := ringReplyABI{ringMagic, uint32(reply)}
+		message := ringReplyABI{ringMagic, reply}
 		peers.Write(bytesOf(&message))
 		peers.Close()
 		_, err := NewProducer(testContext(t), own, small)
-		mustBe(t, err, reply)
+		mustBe(t, err, expected)
 	}
 }
 

@@ -17,6 +17,9 @@ pub struct Failure {
     errno: c_int,
 }
 
+/// The largest errno of the kernel.
+const ERRNO_MAX: c_int = 4095;
+
 /// The text of the last failed call.
 struct Last {
     message: Cow<'static, CStr>,
@@ -81,10 +84,7 @@ impl Failure {
         let Some(diagnosis) = Diagnosis::of(error) else {
             store(c_text(text), Cow::Borrowed(c""));
             let io_error = error.downcast_ref::<io::Error>();
-            let errno = io_error.and_then(io::Error::raw_os_error);
-            return Self {
-                errno: errno.unwrap_or(libc::EIO),
-            };
+            return Self::numbered(io_error.and_then(io::Error::raw_os_error));
         };
         let message = text
             .strip_suffix(&*diagnosis.hint)
@@ -94,11 +94,18 @@ impl Failure {
             c_text(message.to_owned()),
             c_text(diagnosis.hint.into_owned()),
         );
-        let errno = diagnosis.raw_os_error.unwrap_or(match diagnosis.kind {
-            ErrorKind::InvalidInput => libc::EINVAL,
-            _ => libc::EIO,
-        });
-        Self { errno }
+        Self::numbered(match diagnosis.kind {
+            ErrorKind::InvalidInput => diagnosis.raw_os_error.or(Some(libc::EINVAL)),
+            _ => diagnosis.raw_os_error,
+        })
+    }
+
+    /// A failure whose text is stored. Another number than those of the kernel could be the result of a success.
+    fn numbered(errno: Option<c_int>) -> Self {
+        let errno = errno.filter(|errno| (1..=ERRNO_MAX).contains(errno));
+        Self {
+            errno: errno.unwrap_or(libc::EIO),
+        }
     }
 }
 
@@ -259,6 +266,10 @@ mod tests {
         let failure = Failure::from(io::Error::other("zero \0 inside"));
         assert_eq!(failure.returned(), -libc::EIO);
         assert_eq!(text(sluice_error_message), "zero  inside");
+        for impossible in [0, -libc::EAGAIN, ERRNO_MAX + 1, c_int::MIN] {
+            let failure = Failure::from(io::Error::from_raw_os_error(impossible));
+            assert_eq!(failure.returned(), -libc::EIO);
+        }
         let no_descriptor = Failure::from(io::Error::from_raw_os_error(libc::EMFILE));
         assert_eq!(no_descriptor.returned(), -libc::EMFILE);
     }

@@ -593,6 +593,34 @@ static void a_handshake_has_a_limit(void)
 	EXPECT_EQ(fcntl(fds[1], F_GETFD), -1);
 }
 
+static void a_reply_cannot_choose_the_result(void)
+{
+	/* {number in the reply, result} */
+	static const uint32_t results[][2] = {
+		{ EPERM, EPERM }, { EPROTO, EPROTO }, { EAGAIN, ECONNREFUSED }, { ENODATA, ECONNREFUSED },
+		{ 4096, ECONNREFUSED }, { 0x80000000, ECONNREFUSED }, { UINT32_MAX, ECONNREFUSED },
+	};
+	struct sluice_consumer *consumer;
+	struct sluice_producer *producer;
+	int fds[2];
+
+	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
+		/* The magic of a reply, and an error. */
+		uint32_t reply[] = { 0x474e5253, results[i][0] };
+
+		EXPECT_EQ(sluice_socket_pair(fds), 0);
+		EXPECT_EQ(write(fds[1], reply, sizeof(reply)), sizeof(reply));
+		EXPECT_EQ(sluice_socket_producer(fds[0], NULL, &producer), -(int64_t)results[i][1]);
+		EXPECT(producer == NULL);
+		close(fds[1]);
+		EXPECT_EQ(sluice_socket_pair(fds), 0);
+		EXPECT_EQ(write(fds[1], reply, sizeof(reply)), sizeof(reply));
+		EXPECT_EQ(sluice_socket_consumer(fds[0], NULL, &consumer), -(int64_t)results[i][1]);
+		EXPECT(consumer == NULL);
+		close(fds[1]);
+	}
+}
+
 static void options_reach_the_ring(void)
 {
 	uint32_t users[] = { getuid(), 4711 };
@@ -629,6 +657,7 @@ const struct test memfd_tests[] = {
 	TEST(two_threads_transfer_many_records),
 	TEST(a_ring_is_set_up_over_a_path),
 	TEST(a_handshake_has_a_limit),
+	TEST(a_reply_cannot_choose_the_result),
 	TEST(options_reach_the_ring),
 	{ NULL, NULL },
 };

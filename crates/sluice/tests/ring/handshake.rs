@@ -159,6 +159,44 @@ fn a_reply_in_place_of_a_hello_is_reported() {
     }
 }
 
+/// The errno of a side whose peer replies with this number in place of a hello.
+fn errno_of_reply(error: u32) -> Option<i32> {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let reply = Reply {
+        magic: sluice_abi::ring::MAGIC,
+        error,
+    };
+    let there = OwnedFd::from(there);
+    rustix::net::send(&there, &reply.to_bytes(), SendFlags::empty()).expect("not sent");
+    let refused = small().producer(here).map(drop);
+    refused.expect_err("set up").raw_os_error()
+}
+
+#[test]
+fn a_reply_cannot_choose_the_result() {
+    for errno in [
+        libc::EPERM,
+        libc::EPROTONOSUPPORT,
+        libc::EALREADY,
+        libc::EACCES,
+        libc::EPROTO,
+        libc::ERANGE,
+        libc::ETIMEDOUT,
+        libc::ECANCELED,
+    ] {
+        assert_eq!(errno_of_reply(errno as u32), Some(errno));
+    }
+    for other in [
+        libc::EAGAIN as u32,
+        libc::ENODATA as u32,
+        4096,
+        1 << 31,
+        u32::MAX,
+    ] {
+        assert_eq!(errno_of_reply(other), Some(libc::ECONNREFUSED), "{other}");
+    }
+}
+
 #[test]
 fn invalid_capacities_are_rejected() {
     for wrong in [0, (256 << 20) + 1, u64::MAX] {

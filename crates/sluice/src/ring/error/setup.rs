@@ -74,7 +74,7 @@ pub enum SetupError {
     #[error("the peer does not allow the user of this process")]
     NotAllowedByPeer,
 
-    /// The errno is that of the reply of the peer.
+    /// The errno is that of the reply of the peer, or ECONNREFUSED if the protocol has no reply with its number.
     #[error("the peer rejected this side: {}", reason(*.0))]
     Refused(i32),
 

@@ -282,10 +282,24 @@ fn refusal(message: &[u8]) -> Option<u32> {
     (reply.magic == ring::MAGIC && reply.error != 0).then_some(reply.error)
 }
 
-/// The peer's error number may be any number.
+/// The error numbers of a reply; EPERM has an error of its own. A malicious peer may send others: that of another result of the call, such
+/// as EAGAIN, or one that is no errno.
+const REASONS: [Errno; 7] = [
+    Errno::PROTONOSUPPORT,
+    Errno::ALREADY,
+    Errno::ACCESS,
+    Errno::PROTO,
+    Errno::RANGE,
+    Errno::TIMEDOUT,
+    Errno::CANCELED,
+];
+
 fn refused(error: u32) -> SetupError {
-    match i32::try_from(error).unwrap_or_default() {
-        libc::EPERM => SetupError::NotAllowedByPeer,
-        errno => SetupError::Refused(errno),
+    if error == Errno::PERM.raw_os_error() as u32 {
+        return SetupError::NotAllowedByPeer;
     }
+    let reason = REASONS
+        .into_iter()
+        .find(|reason| reason.raw_os_error() as u32 == error);
+    SetupError::Refused(reason.unwrap_or(Errno::CONNREFUSED).raw_os_error())
 }
