@@ -121,7 +121,7 @@ impl<E: Error + 'static> From<E> for Failure {
 const AGAIN: &CStr = c"try again later, or use a timeout";
 
 /// The text of an error for which programs call in a loop. It costs no allocation.
-fn would_block(error: &(dyn Error + 'static)) -> Option<&'static CStr> {
+pub fn would_block(error: &(dyn Error + 'static)) -> Option<&'static CStr> {
     let is_empty = matches!(error.downcast_ref(), Some(ring::RecvError::Empty));
     let is_full = matches!(error.downcast_ref(), Some(ring::SendError::Full));
     let has_no_message = matches!(error.downcast_ref(), Some(bus::RecvError::Empty));

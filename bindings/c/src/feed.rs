@@ -228,9 +228,12 @@ pub extern "C" fn sluice_feed_reader_recv(
     timeout_ms: c_int,
 ) -> c_int {
     put(packet, || {
-        let packet = given(reader)?.0.recv_within(Timeout(timeout_ms))?;
-        let bytes = packet.bytes();
-        Ok(Packet::new(&packet, bytes.as_ptr(), bytes.len()))
+        let reader = &mut given(reader)?.0;
+        Timeout(timeout_ms).run(|wait| {
+            let packet = reader.recv_within(wait)?;
+            let bytes = packet.bytes();
+            Ok::<_, feed::RecvError>(Packet::new(&packet, bytes.as_ptr(), bytes.len()))
+        })
     })
 }
 

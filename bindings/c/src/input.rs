@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What C passes: texts, bytes, structures with a size, and timeouts.
 
+use std::error::Error;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use sluice::Wait;
 
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, would_block};
 
 /// An argument that is not NULL.
 #[inline]
@@ -212,6 +213,24 @@ pub fn has(flags: u32, flag: u32) -> bool {
 #[derive(Clone, Copy)]
 pub struct Timeout(pub c_int);
 
+impl Timeout {
+    /// Runs a call of a bus, a watcher or a reader. Without a limit the library waits in the kernel, which does not wait if the descriptor has
+    /// O_NONBLOCK, as uv_poll_init() of libuv sets it; with a limit it waits by poll(2), also with the longest one.
+    #[inline]
+    pub fn run<T, E: Error + 'static>(
+        self,
+        mut attempt: impl FnMut(Wait) -> std::result::Result<T, E>,
+    ) -> Result<T> {
+        let wait = Wait::from(self);
+        Ok(match attempt(wait) {
+            Err(error) if wait == Wait::Forever && would_block(&error).is_some() => {
+                attempt(Wait::For(Duration::MAX))?
+            }
+            outcome => outcome?,
+        })
+    }
+}
+
 impl From<Timeout> for Wait {
     fn from(Timeout(ms): Timeout) -> Self {
         match ms {
@@ -326,6 +345,27 @@ mod tests {
             assert!(bytes(byte.as_ptr().cast(), usize::MAX).is_err());
             assert!(array(byte.as_ptr().cast::<u64>(), usize::MAX / 8).is_err());
         }
+    }
+
+    #[test]
+    fn a_call_without_a_limit_waits_also_if_the_kernel_does_not() {
+        fn run(ms: c_int) -> (Vec<Wait>, Result<u8>) {
+            let mut waits = Vec::new();
+            let result = Timeout(ms).run(|wait| {
+                waits.push(wait);
+                match wait {
+                    Wait::For(Duration::MAX) => Ok(7),
+                    _ => Err(sluice::bus::RecvError::Empty),
+                }
+            });
+            (waits, result)
+        }
+        let (waits, result) = run(-1);
+        assert_eq!(waits, [Wait::Forever, Wait::For(Duration::MAX)]);
+        assert_eq!(result.unwrap(), 7);
+        let (waits, result) = run(0);
+        assert_eq!(waits, [Wait::Never]);
+        assert_eq!(result.unwrap_err().returned(), -libc::EAGAIN);
     }
 
     #[test]

@@ -258,6 +258,126 @@ static void one_endpoint_sends_and_receives(void)
 	sluice_subscriber_close(subscriber);
 }
 
+static void *send_later(void *sender)
+{
+	usleep(20 * 1000);
+	EXPECT_EQ(sluice_sender_send(sender, "late", 4, LONG), 0);
+	return NULL;
+}
+
+static void *receive_later(void *subscriber)
+{
+	struct sluice_message message;
+
+	usleep(20 * 1000);
+	while (sluice_subscriber_recv(subscriber, &message, 0) == 0)
+		;
+	return NULL;
+}
+
+static pthread_t start(void *(*later)(void *), void *argument)
+{
+	pthread_t thread;
+
+	EXPECT_EQ(pthread_create(&thread, NULL, later, argument), 0);
+	return thread;
+}
+
+/* libuv sets O_NONBLOCK of a descriptor that it polls. */
+static void a_wait_without_limit_ignores_o_nonblock(void)
+{
+	struct sluice_bus_options options = create;
+	const char *name = unique_name();
+	struct sluice_sender *sender;
+	struct sluice_subscriber *subscriber;
+	struct sluice_message message, messages[2];
+	char buffer[8], record[512] = { 0 };
+	pthread_t thread;
+
+	options.policies = options.policy = SLUICE_POLICY_BLOCK;
+	EXPECT_EQ(sluice_bus_open_subscriber(name, &options, &subscriber), 0);
+	options.policy = 0;
+	EXPECT_EQ(sluice_bus_open_sender(name, &options, &sender), 0);
+	set_nonblocking(sluice_subscriber_fd(subscriber));
+	set_nonblocking(sluice_sender_fd(sender));
+
+	thread = start(send_later, sender);
+	EXPECT_EQ(sluice_subscriber_recv(subscriber, &message, -1), 0);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	thread = start(send_later, sender);
+	EXPECT_EQ(sluice_subscriber_recv_into(subscriber, buffer, sizeof(buffer), NULL, -1), 4);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	thread = start(send_later, sender);
+	EXPECT_EQ(sluice_subscriber_recv_batch(subscriber, messages, 2, -1), 1);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	EXPECT_EQ(sluice_subscriber_recv(subscriber, &message, 0), -EAGAIN);
+
+	while (sluice_sender_send(sender, record, sizeof(record), 0) == 0)
+		;
+	thread = start(receive_later, subscriber);
+	EXPECT_EQ(sluice_sender_send(sender, record, sizeof(record), -1), 0);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	sluice_sender_close(sender);
+	sluice_subscriber_close(subscriber);
+}
+
+static void a_mapped_subscriber_ignores_o_nonblock(void)
+{
+	struct sluice_bus_options options = create;
+	const char *name = unique_name();
+	struct sluice_sender *sender;
+	struct sluice_mapped_subscriber *subscriber;
+	struct sluice_message message;
+	pthread_t thread;
+
+	options.policies = SLUICE_POLICY_BLOCK;
+	options.flags = SLUICE_MAPPABLE;
+	EXPECT_EQ(sluice_bus_open_sender(name, &options, &sender), 0);
+	EXPECT_EQ(sluice_bus_open_mapped_subscriber(name, &options, &subscriber), 0);
+	for (int i = 0; i < 3; i++) {
+		set_nonblocking(sluice_mapped_subscriber_fd(subscriber));
+		thread = start(send_later, sender);
+		EXPECT_EQ(sluice_mapped_subscriber_recv(subscriber, &message, -1), 0);
+		EXPECT_EQ(sluice_mapped_subscriber_release(subscriber), 0);
+		EXPECT_EQ(pthread_join(thread, NULL), 0);
+		/* Neither does it trust the flags of its last call. */
+		EXPECT_EQ(fcntl(sluice_mapped_subscriber_fd(subscriber), F_SETFL, 0), 0);
+		EXPECT_EQ(sluice_mapped_subscriber_recv(subscriber, &message, 0), -EAGAIN);
+		EXPECT_EQ(fcntl(sluice_mapped_subscriber_fd(subscriber), F_SETFL, 0), 0);
+		EXPECT_EQ(sluice_mapped_subscriber_recv(subscriber, &message, 10), -ETIMEDOUT);
+	}
+	sluice_mapped_subscriber_close(subscriber);
+	sluice_sender_close(sender);
+}
+
+static void *request_later(void *client)
+{
+	struct sluice_message reply;
+
+	usleep(20 * 1000);
+	EXPECT_EQ(sluice_client_call(client, "ping", 4, &reply, LONG), 0);
+	return NULL;
+}
+
+static void a_server_ignores_o_nonblock(void)
+{
+	const char *name = unique_name();
+	struct sluice_server *server;
+	struct sluice_client *client;
+	struct sluice_request *request;
+	pthread_t thread;
+
+	EXPECT_EQ(sluice_bus_open_server(name, &create, &server), 0);
+	EXPECT_EQ(sluice_bus_open_client(name, NULL, &client), 0);
+	set_nonblocking(sluice_server_fd(server));
+	thread = start(request_later, client);
+	EXPECT_EQ(sluice_server_recv(server, &request, -1), 0);
+	EXPECT_EQ(sluice_request_reply(request, "pong", 4, -1), 0);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	sluice_client_close(client);
+	sluice_server_close(server);
+}
+
 const struct test bus_tests[] = {
 	TEST(a_message_has_the_credentials_of_its_sender),
 	TEST(a_batch_is_returned_in_parts),
@@ -267,5 +387,8 @@ const struct test bus_tests[] = {
 	TEST(a_request_has_a_reply),
 	TEST(the_death_of_a_server_ends_a_call),
 	TEST(one_endpoint_sends_and_receives),
+	TEST(a_wait_without_limit_ignores_o_nonblock),
+	TEST(a_mapped_subscriber_ignores_o_nonblock),
+	TEST(a_server_ignores_o_nonblock),
 	{ NULL, NULL },
 };

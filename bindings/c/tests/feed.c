@@ -65,6 +65,12 @@ static void packets_are_copied(void)
 		EXPECT(i == 0 || packet.sequence == next + packet.lost);
 		next = packet.sequence + 1;
 	}
+	/* A wait without a limit, of a descriptor that does not wait. */
+	set_nonblocking(sluice_feed_reader_fd(reader));
+	while (sluice_feed_reader_recv(reader, &packet, 100) == 0)
+		;
+	start(sluice_feed_reader_fd(reader), 1);
+	EXPECT_EQ(sluice_feed_reader_recv(reader, &packet, -1), 0);
 	sluice_feed_reader_close(reader);
 }
 

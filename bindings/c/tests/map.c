@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Maps. Needs the module. */
 #include <poll.h>
+#include <pthread.h>
 
 #include "test.h"
 
@@ -185,6 +186,30 @@ static void a_watcher_receives_changes(void)
 	sluice_watcher_close(watcher);
 }
 
+static void *set_later(void *map)
+{
+	usleep(20 * 1000);
+	EXPECT_EQ(set(map, "late", "1"), 1);
+	return NULL;
+}
+
+/* libuv sets O_NONBLOCK of a descriptor that it polls. */
+static void a_watch_without_limit_ignores_o_nonblock(void)
+{
+	struct sluice_map *map = open_map();
+	struct sluice_watcher *watcher;
+	struct sluice_event event;
+	pthread_t thread;
+
+	EXPECT_EQ(sluice_map_watch(map, SLUICE_WATCH_NOW, &watcher), 0);
+	set_nonblocking(sluice_watcher_fd(watcher));
+	EXPECT_EQ(pthread_create(&thread, NULL, set_later, map), 0);
+	EXPECT_EQ(sluice_watcher_recv(watcher, &event, -1), 0);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	sluice_watcher_close(watcher);
+	sluice_map_close(map);
+}
+
 static void access_is_that_of_the_open(void)
 {
 	const char *name = unique_name();
@@ -217,6 +242,7 @@ const struct test map_tests[] = {
 	TEST(a_batch_has_a_result_for_each_operation),
 	TEST(an_iteration_outlives_its_map),
 	TEST(a_watcher_receives_changes),
+	TEST(a_watch_without_limit_ignores_o_nonblock),
 	TEST(access_is_that_of_the_open),
 	{ NULL, NULL },
 };

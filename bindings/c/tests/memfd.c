@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Rings over Unix sockets, without the module. */
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 

@@ -4,6 +4,7 @@
 #define TEST_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -66,6 +67,12 @@ static inline int64_t now_ms(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* As uv_poll_init(): the descriptor does not wait any more. */
+static inline void set_nonblocking(int fd)
+{
+	EXPECT_EQ(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK), 0);
 }
 
 /* Waits for a child that must succeed. */

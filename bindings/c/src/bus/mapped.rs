@@ -65,10 +65,13 @@ pub extern "C" fn sluice_mapped_subscriber_recv(
     timeout_ms: c_int,
 ) -> c_int {
     put(message, || {
-        let received = idle(subscriber)?.0.recv_within(Timeout(timeout_ms))?;
-        let message = Message::from(&received);
-        received.hold();
-        Ok(message)
+        let subscriber = &mut idle(subscriber)?.0;
+        Timeout(timeout_ms).run(|wait| {
+            let received = subscriber.recv_within(wait)?;
+            let message = Message::from(&received);
+            received.hold();
+            Ok::<_, bus::RecvError>(message)
+        })
     })
 }
 

@@ -77,7 +77,8 @@ pub unsafe extern "C" fn sluice_sender_send(
     call(|| {
         // SAFETY: the conventions.
         let message = unsafe { bytes(message, length) }?;
-        Ok(given(sender)?.0.send_within(message, Timeout(timeout_ms))?)
+        let sender = &given(sender)?.0;
+        Timeout(timeout_ms).run(|wait| sender.send_within(message, wait))
     })
 }
 
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn sluice_sender_send_to(
         // SAFETY: the conventions.
         let message = unsafe { bytes(message, length) }?;
         let sender = &given(sender)?.0;
-        Ok(sender.send_to_within(id, message, Timeout(timeout_ms))?)
+        Timeout(timeout_ms).run(|wait| sender.send_to_within(id, message, wait))
     })
 }
 

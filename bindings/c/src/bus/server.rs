@@ -44,7 +44,9 @@ pub extern "C" fn sluice_server_recv(
     timeout_ms: c_int,
 ) -> c_int {
     give(request, || {
-        Ok(Request(given(server)?.0.recv_within(Timeout(timeout_ms))?))
+        let server = &mut given(server)?.0;
+        let request = Timeout(timeout_ms).run(|wait| server.recv_within(wait))?;
+        Ok(Request(request))
     })
 }
 

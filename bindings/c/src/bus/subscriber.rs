@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::ptr;
 
 use libc::ssize_t;
-use sluice::{Wait, bus};
+use sluice::bus;
 
 use super::message::Message;
 use super::options::{BusOptions, named};
@@ -36,18 +36,19 @@ impl From<bus::Subscriber> for Subscriber {
 }
 
 impl Subscriber {
-    fn recv(&mut self, wait: Wait) -> Result<Message> {
+    fn recv(&mut self, timeout: Timeout) -> Result<Message> {
         if let Some(message) = self.ahead.pop_front() {
             return Ok(message);
         }
-        Ok(self.subscriber.recv_within(wait)?.into())
+        timeout.run(|wait| self.subscriber.recv_within(wait).map(Message::from))
     }
 
-    fn recv_into(&mut self, into: &mut [u8], wait: Wait) -> Result<Message> {
+    fn recv_into(&mut self, into: &mut [u8], timeout: Timeout) -> Result<Message> {
         if !self.ahead.is_empty() {
             return self.copy_ahead(into);
         }
-        Ok(self.subscriber.recv_into_within(into, wait)?.into())
+        let header = timeout.run(|wait| self.subscriber.recv_into_within(into, wait))?;
+        Ok(header.into())
     }
 
     /// As recv_into(), of a message that was received ahead.
@@ -56,7 +57,7 @@ impl Subscriber {
         if len > room {
             return Err(bus::RecvError::BufferTooSmall { len, room }.into());
         }
-        let mut message = self.recv(Wait::Never)?;
+        let mut message = self.recv(Timeout(0))?;
         // SAFETY: the message is in the buffer of the subscriber, which has received nothing since. The buffer of C is other memory.
         unsafe { ptr::copy_nonoverlapping(message.bytes.cast(), into.as_mut_ptr(), len) };
         message.bytes = ptr::null();
@@ -64,14 +65,17 @@ impl Subscriber {
     }
 
     /// Returns the number of messages.
-    fn recv_batch(&mut self, into: &mut [MaybeUninit<Message>], wait: Wait) -> Result<usize> {
+    fn recv_batch(&mut self, into: &mut [MaybeUninit<Message>], timeout: Timeout) -> Result<usize> {
         if into.is_empty() {
             let message = c"there is no room for a message";
             return Err(Failure::invalid(message, c"pass an array"));
         }
         if self.ahead.is_empty() {
-            let batch = self.subscriber.recv_batch_within(wait)?;
-            self.ahead.extend(batch.map(Message::from));
+            timeout.run(|wait| {
+                let batch = self.subscriber.recv_batch_within(wait)?;
+                self.ahead.extend(batch.map(Message::from));
+                Ok::<_, bus::RecvError>(())
+            })?;
         }
         let count = into.len().min(self.ahead.len());
         for (room, message) in into.iter_mut().zip(self.ahead.drain(..count)) {
@@ -113,9 +117,7 @@ pub extern "C" fn sluice_subscriber_recv(
     message: Option<&mut MaybeUninit<Message>>,
     timeout_ms: c_int,
 ) -> c_int {
-    put(message, || {
-        given(subscriber)?.recv(Timeout(timeout_ms).into())
-    })
+    put(message, || given(subscriber)?.recv(Timeout(timeout_ms)))
 }
 
 /// Copies the next message to a buffer, and returns its length. Waits for a message. `header` is NULL, or receives the header of the
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn sluice_subscriber_recv_into(
     call(|| {
         // SAFETY: the conventions.
         let buffer = unsafe { room(buffer, size) }?;
-        let message = given(subscriber)?.recv_into(buffer, Timeout(timeout_ms).into())?;
+        let message = given(subscriber)?.recv_into(buffer, Timeout(timeout_ms))?;
         put_optional(header, Some(message));
         Ok(message.length)
     })
@@ -151,7 +153,7 @@ pub unsafe extern "C" fn sluice_subscriber_recv_batch(
     call(|| {
         // SAFETY: the conventions.
         let room = unsafe { array_mut(messages.cast(), count) }?;
-        given(subscriber)?.recv_batch(room, Timeout(timeout_ms).into())
+        given(subscriber)?.recv_batch(room, Timeout(timeout_ms))
     })
 }
 

@@ -5,7 +5,6 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
 
-use sluice::Wait;
 use sluice::map::{self, Change, WatchFrom};
 
 use super::endpoint::Map;
@@ -62,8 +61,8 @@ fn number(change: Change) -> u32 {
 }
 
 impl Watcher {
-    fn recv(&mut self, wait: Wait) -> Result<Event> {
-        let event = self.watcher.recv_within(wait)?;
+    fn recv(&mut self, timeout: Timeout) -> Result<Event> {
+        let event = timeout.run(|wait| self.watcher.recv_within(wait))?;
         self.key = event.key;
         Ok(Event {
             change: number(event.change),
@@ -105,7 +104,7 @@ pub extern "C" fn sluice_watcher_recv(
     event: Option<&mut MaybeUninit<Event>>,
     timeout_ms: c_int,
 ) -> c_int {
-    put(event, || given(watcher)?.recv(Timeout(timeout_ms).into()))
+    put(event, || given(watcher)?.recv(Timeout(timeout_ms)))
 }
 
 /// The descriptor of the endpoint, which is readable when there is an event, or the map was destroyed. A call receives several events

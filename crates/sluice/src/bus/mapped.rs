@@ -49,7 +49,7 @@ pub struct MappedSubscriber {
     filled: usize,
     /// All messages before this sequence were dropped.
     dropped: u64,
-    /// Those of the descriptor now, and whether it was opened as nonblocking.
+    /// Those of the descriptor after the last call that received, and whether it was opened as nonblocking.
     flags: OFlags,
     is_nonblocking: bool,
     /// The part of the capacity in dropped messages that the module has not been told of, in bytes.
@@ -70,8 +70,7 @@ impl MappedSubscriber {
                 role: "MappedSubscriber",
             });
         }
-        let flags = fcntl_getfl(&endpoint)
-            .map_err(|errno| SystemError::new("querying the flags of the bus", errno))?;
+        let flags = flags_of(&endpoint)?;
         Ok(Self {
             flags,
             process: SetupProcess::current(),
@@ -196,8 +195,12 @@ impl MappedSubscriber {
         }
     }
 
-    /// SLUICE_BUS_RECEIVE has no flag for one call.
+    /// SLUICE_BUS_RECEIVE has no flag for one call. Another user of the descriptor may have changed its flags, and a call that must not wait
+    /// must not wait for that reason.
     fn set_nonblocking(&mut self, nonblocking: bool) -> Result<(), RecvError> {
+        if nonblocking {
+            self.flags = flags_of(&self.endpoint)?;
+        }
         if self.flags.contains(OFlags::NONBLOCK) != nonblocking {
             let mut flags = self.flags;
             flags.set(OFlags::NONBLOCK, nonblocking);
@@ -220,6 +223,10 @@ impl MappedSubscriber {
             let _ = self.release();
         }
     }
+}
+
+fn flags_of(endpoint: &impl AsFd) -> Result<OFlags, SystemError> {
+    fcntl_getfl(endpoint).map_err(|errno| SystemError::new("querying the flags of the bus", errno))
 }
 
 fn failure(error: io::Error) -> RecvError {
