@@ -572,6 +572,54 @@ static void a_ring_is_set_up_over_a_path(void)
 	EXPECT_EQ(access(path, F_OK), -1);
 }
 
+static void a_connection_continues_after_a_signal(void)
+{
+	struct sigaction action = { .sa_handler = count_signal };
+	struct sluice_listener *listener;
+	pid_t child, parent = getpid();
+	char path[64];
+
+	snprintf(path, sizeof(path), "/tmp/%s.socket", unique_name());
+	EXPECT_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	EXPECT_EQ(sluice_listener_bind(path, &listener), 0);
+	while (sluice_socket_connect(path, 0) >= 0)
+		;
+	child = fork();
+	if (child == 0) {
+		for (int i = 0; i < 5; i++) {
+			usleep(10 * 1000);
+			kill(parent, SIGUSR1);
+		}
+		/* Room for a connection. */
+		EXPECT(sluice_listener_accept(listener, LONG) >= 0);
+		exit(0);
+	}
+	EXPECT(sluice_socket_connect(path, -1) >= 0);
+	expect_success(child);
+	sluice_listener_close(listener);
+}
+
+static void a_listener_removes_its_own_path(void)
+{
+	char directory[] = "/tmp/c-test-XXXXXX", other[] = "/tmp/c-test-XXXXXX";
+	struct sluice_listener *listener;
+	int fd;
+
+	EXPECT_EQ(sluice_socket_connect("", 0), -EINVAL);
+	EXPECT_EQ(sluice_listener_bind("", &listener), -EINVAL);
+	EXPECT(listener == NULL);
+	EXPECT(mkdtemp(directory) != NULL && mkdtemp(other) != NULL);
+	EXPECT_EQ(chdir(directory), 0);
+	EXPECT_EQ(sluice_listener_bind("socket", &listener), 0);
+	EXPECT_EQ(chdir(other), 0);
+	fd = open("socket", O_CREAT | O_WRONLY, 0600);
+	EXPECT(fd >= 0);
+	sluice_listener_close(listener);
+	EXPECT_EQ(unlink("socket"), 0);
+	EXPECT_EQ(rmdir(directory), 0);
+	EXPECT_EQ(rmdir(other), 0);
+}
+
 static void a_handshake_has_a_limit(void)
 {
 	struct sluice_socket_options options = SLUICE_SOCKET_OPTIONS_INIT;
@@ -655,6 +703,8 @@ const struct test memfd_tests[] = {
 	TEST(a_producer_waits_for_room_by_its_descriptor),
 	TEST(two_threads_transfer_many_records),
 	TEST(a_ring_is_set_up_over_a_path),
+	TEST(a_connection_continues_after_a_signal),
+	TEST(a_listener_removes_its_own_path),
 	TEST(a_handshake_has_a_limit),
 	TEST(a_reply_cannot_choose_the_result),
 	TEST(options_reach_the_ring),

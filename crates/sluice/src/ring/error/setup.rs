@@ -255,7 +255,7 @@ fn listen_hint(error: &io::Error) -> &'static str {
             "choose a path that is not in use, or end the process that listens there"
         }
         Some(libc::EEXIST | libc::ENOTSOCK) => "choose a path that is not in use",
-        Some(libc::ENAMETOOLONG) | None => "choose a path of at most 107 bytes",
+        Some(libc::ENAMETOOLONG) | None => "choose a path of 1 to 107 bytes",
         Some(libc::ENOENT | libc::ENOTDIR) => "create its directory first",
         _ => "choose a path in a writable directory",
     }
@@ -264,7 +264,7 @@ fn listen_hint(error: &io::Error) -> &'static str {
 fn connect_hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => "check the mode of the socket and of its directories",
-        Some(libc::ENAMETOOLONG) | None => "choose a path of at most 107 bytes",
+        Some(libc::ENAMETOOLONG | libc::EINVAL) | None => "choose a path of 1 to 107 bytes",
         _ => "start the listening side first",
     }
 }

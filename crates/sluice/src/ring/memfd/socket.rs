@@ -37,6 +37,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(1);
 pub struct Listener {
     /// Nonblocking, because several threads may wait for a connection that one of them accepts.
     socket: OwnedFd,
+    /// Absolute: after a chdir(2) the path that was bound may name another file.
     path: PathBuf,
     /// The process that listens. A drop in its children has no effect.
     process: SetupProcess,
@@ -47,18 +48,19 @@ impl Listener {
     /// which the umask decides, and then the allowed users in [`SocketOptions`](crate::ring::SocketOptions) decide which peers may connect.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
-        let bound = match listen_at(path) {
-            Err(Errno::ADDRINUSE) => replace_stale(path),
-            other => other,
+        let bound = || -> io::Result<Self> {
+            Ok(Self {
+                path: std::path::absolute(path)?,
+                socket: match listen_at(path) {
+                    Err(Errno::ADDRINUSE) => replace_stale(path)?,
+                    other => other?,
+                },
+                process: SetupProcess::current(),
+            })
         };
-        let failed = |errno: Errno| SetupError::Listen {
+        bound().map_err(|source| SetupError::Listen {
             path: path.to_owned(),
-            source: errno.into(),
-        };
-        Ok(Self {
-            socket: bound.map_err(failed)?,
-            path: path.to_owned(),
-            process: SetupProcess::current(),
+            source,
         })
     }
 
@@ -107,10 +109,18 @@ impl Drop for Listener {
 
 fn listen_at(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    bind(&socket, &address(path)?)?;
     listen(&socket, BACKLOG)?;
     ioctl_fionbio(&socket, true)?;
     Ok(socket)
+}
+
+/// An empty path would be that of a name outside of the file system.
+fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
+    match path.as_os_str().is_empty() {
+        true => Err(Errno::INVAL),
+        false => SocketAddrUnix::new(path),
+    }
 }
 
 /// Listens at the path of a socket whose process has ended. The lock on its directory prevents that another process does the same
@@ -187,7 +197,8 @@ impl Socket {
         let open = || -> Result<OwnedFd, Errno> {
             let socket = new_socket()?;
             ioctl_fionbio(&socket, nonblocking)?;
-            connect(&socket, &SocketAddrUnix::new(path)?)?;
+            let address = address(path)?;
+            retry_on_intr(|| connect(&socket, &address))?;
             ioctl_fionbio(&socket, false)?;
             Ok(socket)
         };
