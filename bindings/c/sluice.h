@@ -1763,7 +1763,7 @@ void sluice_request_drop(struct sluice_request *request);
 
 /**
  * Opens a map to read and to change it. An open of a durable map with SLUICE_CREATE asks the daemon for a map that the module does not
- * have, up to the deadline.
+ * have, up to the deadline; with SLUICE_EXCLUSIVE a signal ends it as it ends sluice_map_create().
  */
 int sluice_map_open(const char *name,
                     const struct sluice_map_options *options,
@@ -1790,7 +1790,8 @@ int sluice_map_attach(int fd,
                       struct sluice_map **map);
 
 /**
- * Creates a map that exists until it is removed. Fails with -EEXIST if it exists.
+ * Creates a map that exists until it is removed. Fails with -EEXIST if it exists. Of a durable map, -EINTR means that a signal arrived while
+ * the daemon was asked, which may have created the map: open it without SLUICE_EXCLUSIVE.
  */
 int sluice_map_create(const char *name,
                       const struct sluice_map_options *options);

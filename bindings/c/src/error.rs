@@ -187,6 +187,7 @@ fn meaning(errno: c_int) -> &'static CStr {
         libc::ECONNRESET => c"the peer died, or ended without an answer",
         libc::EBUSY => c"in use, or a record or a reservation of the object is held",
         libc::EINVAL => c"invalid argument, or options that do not go together",
+        libc::EINTR => c"a signal arrived; the durable map may have been created",
         libc::EMSGSIZE => c"longer than the buffer, or than the channel permits",
         libc::ENOENT => c"no such channel, entry or subscriber, or the module is not loaded",
         libc::EEXIST => c"the channel or the entry exists",

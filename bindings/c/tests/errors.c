@@ -41,6 +41,7 @@ static void numbers_have_a_general_text(void)
 	EXPECT_TEXT(sluice_strerror(-ENODATA), "end of the stream");
 	EXPECT(!strcmp(sluice_strerror(EAGAIN), sluice_strerror(-EAGAIN)));
 	EXPECT(!strcmp(sluice_strerror(0), "success"));
+	EXPECT_TEXT(sluice_strerror(-EINTR), "a signal");
 	EXPECT(strlen(sluice_strerror(12345)) > 0);
 	EXPECT(strlen(sluice_strerror(INT32_MIN)) > 0);
 	EXPECT(sluice_version()[0] >= '0' && sluice_version()[0] <= '9');

@@ -115,7 +115,7 @@ unsafe fn named(name: *const c_char, passed: *const MapOptions) -> Result<sluice
 }
 
 /// Opens a map to read and to change it. An open of a durable map with SLUICE_CREATE asks the daemon for a map that the module does not
-/// have, up to the deadline.
+/// have, up to the deadline; with SLUICE_EXCLUSIVE a signal ends it as it ends sluice_map_create().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_map_open(
     name: *const c_char,
@@ -165,7 +165,8 @@ pub unsafe extern "C" fn sluice_map_attach(
     give(map, || Ok(SluiceMap::attach(endpoint?)?))
 }
 
-/// Creates a map that exists until it is removed. Fails with -EEXIST if it exists.
+/// Creates a map that exists until it is removed. Fails with -EEXIST if it exists. Of a durable map, -EINTR means that a signal arrived while
+/// the daemon was asked, which may have created the map: open it without SLUICE_EXCLUSIVE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_map_create(
     name: *const c_char,
