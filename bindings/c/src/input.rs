@@ -125,17 +125,19 @@ fn bad_length() -> Failure {
 /// It has the layout of C, begins with its size, a usize, and consists of integers and of pointers that may be NULL.
 pub unsafe trait Options: Copy {
     /// The size in the first release that has the structure. A structure that has grown keeps it.
-    const FIRST_SIZE: usize = size_of::<Self>();
+    const FIRST_SIZE: usize;
 
     /// Whether the reserved fields are zero.
     fn is_reserved_zero(&self) -> bool;
 }
 
-/// Implements [`Options`] for structures with these reserved fields.
+/// Implements [`Options`] for structures with these first sizes and these reserved fields.
 macro_rules! options_of_c {
-    ($($options:ty: $($reserved:ident),+;)+) => {$(
+    ($($options:ident($first:literal): $($reserved:ident),+;)+) => {$(
         // SAFETY: it is such a structure.
         unsafe impl crate::input::Options for $options {
+            const FIRST_SIZE: usize = $first;
+
             fn is_reserved_zero(&self) -> bool {
                 $(crate::input::is_zero(&self.$reserved))&&+
             }

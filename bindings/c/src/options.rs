@@ -43,6 +43,10 @@ impl Channel {
         self.scope.is_null() && self.capacity == 0 && self.flags == 0 && self.permissions == 0
     }
 
+    pub fn check_reserved(&self) -> Result<()> {
+        check_zero(self.reserved == [0; 2])
+    }
+
     /// # Safety
     /// The scope is NULL or a text.
     pub unsafe fn apply<K: Creatable>(
@@ -50,7 +54,7 @@ impl Channel {
         options: sluice::Options<K>,
     ) -> Result<sluice::Options<K>> {
         check_flags(self.flags, FLAGS)?;
-        check_zero(self.reserved == [0; 2])?;
+        self.check_reserved()?;
         // SAFETY: as the caller guarantees.
         let mut options = unsafe { in_scope(options, self.scope) }?;
         if self.capacity != 0 {

@@ -32,7 +32,7 @@ pub struct PipeOptions {
     pub reserved: [u64; 4],
 }
 
-options_of_c! { PipeOptions: reserved_word, reserved; }
+options_of_c! { PipeOptions(88): reserved_word, reserved; }
 
 /// The state of a pipe. The counts of pages are totals since the pipe was created.
 #[repr(C)]
@@ -98,6 +98,7 @@ unsafe fn named(name: *const c_char, options: *const PipeOptions) -> Result<slui
 unsafe fn unnamed(options: *const PipeOptions) -> Result<sluice::pipe::Unnamed> {
     // SAFETY: as the caller guarantees.
     let (channel, nonblocking) = unsafe { passed(options) }?;
+    channel.check_reserved()?;
     match channel.is_default() {
         true => Ok(Pipe::unnamed().nonblocking(nonblocking)),
         false => Err(Failure::invalid(

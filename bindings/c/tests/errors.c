@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* What needs neither a peer nor the module: texts of errors, NULL, and options. */
 #include <pthread.h>
+#include <stddef.h>
 
 #include "test.h"
 #ifdef __has_include
@@ -121,6 +122,8 @@ static void options_have_a_known_size_and_known_fields(void)
 	} larger = { .options = SLUICE_MAP_OPTIONS_INIT };
 	struct sluice_map *map = (struct sluice_map *)&larger;
 	struct sluice_pipe_options pipe = SLUICE_PIPE_OPTIONS_INIT;
+	struct sluice_ring_options ring = SLUICE_RING_OPTIONS_INIT;
+	struct sluice_producer *producer;
 
 	larger.options.size = 0;
 	EXPECT_EQ(sluice_map_open("a/b", &larger.options, &map), -EINVAL);
@@ -151,7 +154,41 @@ static void options_have_a_known_size_and_known_fields(void)
 	pipe.channel.reserved[1] = 1;
 	EXPECT_EQ(sluice_pipe_open_reader("a/b", &pipe), -EINVAL);
 	EXPECT_TEXT(sluice_error_message(), "does not know");
+	EXPECT_EQ(sluice_pipe_open_reader(NULL, &pipe), -EINVAL);
+	EXPECT_TEXT(sluice_error_message(), "does not know");
+	ring.channel.reserved[0] = 1;
+	EXPECT_EQ(sluice_ring_attach_producer(dup(0), &ring, &producer), -EINVAL);
+	EXPECT_TEXT(sluice_error_message(), "does not know");
 }
+
+/* Programs that were compiled with the first release have these sizes and places. */
+_Static_assert(sizeof(struct sluice_channel) == 40, "");
+_Static_assert(sizeof(struct sluice_pipe_options) == 88, "");
+_Static_assert(sizeof(struct sluice_ring_options) == 104, "");
+_Static_assert(sizeof(struct sluice_socket_options) == 96, "");
+_Static_assert(sizeof(struct sluice_bus_options) == 104, "");
+_Static_assert(sizeof(struct sluice_map_options) == 112, "");
+_Static_assert(sizeof(struct sluice_change_options) == 48, "");
+_Static_assert(offsetof(struct sluice_pipe_options, flags) == 48, "");
+_Static_assert(offsetof(struct sluice_ring_options, flags) == 64, "");
+_Static_assert(offsetof(struct sluice_socket_options, allowed_users) == 48, "");
+_Static_assert(offsetof(struct sluice_bus_options, limit) == 64, "");
+_Static_assert(offsetof(struct sluice_map_options, deadline_ms) == 72, "");
+_Static_assert(offsetof(struct sluice_change_options, time_to_live_ns) == 24, "");
+_Static_assert(sizeof(struct sluice_message) == 88, "");
+_Static_assert(offsetof(struct sluice_message, uid) == 60, "");
+_Static_assert(sizeof(struct sluice_packet) == 64, "");
+_Static_assert(sizeof(struct sluice_operation) == 96, "");
+_Static_assert(offsetof(struct sluice_operation, result) == 72, "");
+_Static_assert(sizeof(struct sluice_entry) == 64, "");
+_Static_assert(sizeof(struct sluice_event) == 64, "");
+_Static_assert(sizeof(struct sluice_channel_state) == 176, "");
+_Static_assert(sizeof(struct sluice_pipe_state) == 88, "");
+_Static_assert(sizeof(struct sluice_ring_state) == 72, "");
+_Static_assert(sizeof(struct sluice_bus_state) == 184, "");
+_Static_assert(sizeof(struct sluice_subscriber_state) == 72, "");
+_Static_assert(sizeof(struct sluice_map_state) == 136, "");
+_Static_assert(sizeof(struct sluice_feed_state) == 112, "");
 
 static void options_that_contradict_each_other_are_refused(void)
 {

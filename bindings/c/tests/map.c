@@ -121,6 +121,9 @@ static void a_batch_has_a_result_for_each_operation(void)
 	EXPECT_EQ(operations[6].result, -ENOENT);
 	operations[6].action = 4;
 	EXPECT_EQ(sluice_map_batch(map, operations, 7), -EINVAL);
+	operations[6].action = SLUICE_GET;
+	operations[6].reserved[1] = 1;
+	EXPECT_EQ(sluice_map_batch(map, operations, 7), -EINVAL);
 	EXPECT_EQ(sluice_map_batch(map, NULL, 0), 0);
 	sluice_map_close(map);
 }

@@ -58,7 +58,7 @@ pub struct BusOptions {
     pub reserved: [u64; 4],
 }
 
-options_of_c! { BusOptions: reserved; }
+options_of_c! { BusOptions(104): reserved; }
 
 /// The policies of added numbers.
 fn policies(bits: u32) -> impl Iterator<Item = Policy> {

@@ -9,7 +9,7 @@ use super::endpoint::{Map, no_entry, version_of};
 use super::entry::left;
 use super::options::Change;
 use crate::error::{Failure, Result};
-use crate::input::{array_mut, bytes, given, room};
+use crate::input::{array_mut, bytes, check_zero, given, room};
 use crate::result::call;
 
 /// The actions of operations.
@@ -58,6 +58,7 @@ impl Operation {
     /// # Safety
     /// Key and value are valid during 'a.
     unsafe fn add<'a>(&self, batch: Batch<'a>) -> Result<Batch<'a>> {
+        check_zero(self.reserved == [0; 2])?;
         // SAFETY: as the caller guarantees.
         let key = unsafe { bytes(self.key, self.key_length) }?;
         match self.action {

@@ -69,8 +69,8 @@ pub struct ChangeOptions {
 }
 
 options_of_c! {
-    MapOptions: reserved_word, reserved;
-    ChangeOptions: reserved_word, reserved;
+    MapOptions(112): reserved_word, reserved;
+    ChangeOptions(48): reserved_word, reserved;
 }
 
 impl MapOptions {

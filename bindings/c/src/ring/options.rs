@@ -77,8 +77,8 @@ pub struct SocketRingOptions {
 }
 
 options_of_c! {
-    RingOptions: reserved;
-    SocketRingOptions: reserved_word, reserved;
+    RingOptions(104): reserved;
+    SocketRingOptions(96): reserved_word, reserved;
 }
 
 /// The options of a side, which three types of the library have.
@@ -111,6 +111,7 @@ impl RingOptions {
 
     pub fn attach(&self) -> Result<Attach> {
         check_flags(self.flags, SLUICE_RING_MLOCK)?;
+        self.channel.check_reserved()?;
         Ok(with_side!(Ring::attach(), self))
     }
 }
