@@ -91,18 +91,23 @@ pub unsafe fn room<'a>(start: *mut c_void, size: usize) -> Result<&'a mut [u8]> 
     unsafe { array_mut(start.cast(), size) }
 }
 
+/// A descriptor that is closed by execve(2) from now on, as those that the library opens.
+///
 /// # Safety
 /// The descriptor belongs to the caller, which gives it away.
 pub unsafe fn owned(fd: c_int) -> Result<OwnedFd> {
-    match fd {
-        ..0 => Err(Failure::new(
-            libc::EBADF,
-            c"the descriptor is negative",
-            c"pass an open one",
-        )),
-        // SAFETY: as the caller guarantees.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    // SAFETY: the call has no addresses.
+    match unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } {
+        // SAFETY: it is open, and as the caller guarantees.
+        0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(not_open()),
     }
+}
+
+#[cold]
+pub fn not_open() -> Failure {
+    let message = c"the descriptor is not open";
+    Failure::new(libc::EBADF, message, c"pass an open one")
 }
 
 fn is_possible<T>(count: usize) -> bool {

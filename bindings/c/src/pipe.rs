@@ -3,14 +3,14 @@
 
 use std::ffi::{c_char, c_int};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use sluice::Pipe;
 use sluice::pipe::{PipeInfo, Reader};
 
 use crate::error::{Failure, Result};
-use crate::input::{check_flags, has, nanoseconds, options, options_of_c, owned, text};
+use crate::input::{check_flags, has, nanoseconds, not_open, options, options_of_c, text};
 use crate::options::Channel;
 use crate::result::{call, put};
 
@@ -162,8 +162,11 @@ pub unsafe extern "C" fn sluice_pipe_create(
 
 /// An endpoint of either side, which keeps the descriptor open: what is called here does not depend on the side.
 fn borrowed(fd: c_int) -> Result<ManuallyDrop<Reader>> {
+    if fd < 0 {
+        return Err(not_open());
+    }
     // SAFETY: it is not closed here. A descriptor that is not open fails the call that uses it.
-    let fd = unsafe { owned(fd) }?;
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     Ok(ManuallyDrop::new(fd.into()))
 }
 

@@ -620,6 +620,28 @@ static void a_listener_removes_its_own_path(void)
 	EXPECT_EQ(rmdir(other), 0);
 }
 
+static void a_passed_descriptor_is_closed_by_execve(void)
+{
+	struct setup setup = { 0 };
+	struct sluice_consumer *consumer;
+	pthread_t thread;
+	int fds[2];
+
+	EXPECT_EQ(sluice_socket_pair(fds), 0);
+	for (int i = 0; i < 2; i++)
+		EXPECT_EQ(fcntl(fds[i], F_SETFD, 0), 0);
+	setup.fd = fds[0];
+	EXPECT_EQ(pthread_create(&thread, NULL, set_up_producer, &setup), 0);
+	EXPECT_EQ(sluice_socket_consumer(fds[1], NULL, &consumer), 0);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	EXPECT_EQ(fcntl(sluice_producer_fd(setup.producer), F_GETFD), FD_CLOEXEC);
+	EXPECT_EQ(fcntl(sluice_consumer_fd(consumer), F_GETFD), FD_CLOEXEC);
+	sluice_producer_close(setup.producer);
+	sluice_consumer_close(consumer);
+	EXPECT_EQ(sluice_socket_consumer(fds[1], NULL, &consumer), -EBADF);
+	EXPECT(consumer == NULL);
+}
+
 static void a_handshake_has_a_limit(void)
 {
 	struct sluice_socket_options options = SLUICE_SOCKET_OPTIONS_INIT;
@@ -705,6 +727,7 @@ const struct test memfd_tests[] = {
 	TEST(a_ring_is_set_up_over_a_path),
 	TEST(a_connection_continues_after_a_signal),
 	TEST(a_listener_removes_its_own_path),
+	TEST(a_passed_descriptor_is_closed_by_execve),
 	TEST(a_handshake_has_a_limit),
 	TEST(a_reply_cannot_choose_the_result),
 	TEST(options_reach_the_ring),
