@@ -1689,7 +1689,7 @@ int sluice_bus_open_client(const char *name,
 /**
  * Sends a request to the next server, and waits for its reply, which is valid until the next call of the client. Fails with -ENOTCONN if
  * the bus has no server, with -ECONNRESET at once if the server ends without a reply, with -ENOBUFS if the reply was lost, and with
- * -ETIMEDOUT. A request is sent once: except after -ENOTCONN, -EMSGSIZE and -EINVAL the server may have received it.
+ * -ETIMEDOUT, also if the timeout is 0. A request is sent once: except after -ENOTCONN, -EMSGSIZE and -EINVAL the server may have received it.
  */
 int sluice_client_call(struct sluice_client *client,
                        const void *request,
@@ -1749,7 +1749,7 @@ int sluice_request_message(const struct sluice_request *request,
 
 /**
  * Sends the reply, and frees the request, whatever is returned. Waits for room; meanwhile it receives requests ahead that hold it. Fails
- * with -ENOENT if the client has ended.
+ * with -ENOENT if the client has ended, and with -ETIMEDOUT, also if the timeout is 0.
  */
 int sluice_request_reply(struct sluice_request *request,
                          const void *reply,

@@ -61,16 +61,6 @@ impl Failure {
         )
     }
 
-    /// The failure of a call that did not wait, where the library says that it has waited for no time.
-    pub fn at_once(self, timeout_ms: c_int) -> Self {
-        match (timeout_ms, self.errno) {
-            (0, libc::ETIMEDOUT) => Self {
-                errno: libc::EAGAIN,
-            },
-            _ => self,
-        }
-    }
-
     /// What the call returns.
     pub fn returned(&self) -> c_int {
         -self.errno
@@ -118,7 +108,7 @@ impl<E: Error + 'static> From<E> for Failure {
     }
 }
 
-const AGAIN: &CStr = c"try again later, or use a timeout";
+pub const AGAIN: &CStr = c"try again later, or use a timeout";
 
 /// The text of an error for which programs call in a loop. It costs no allocation.
 pub fn would_block(error: &(dyn Error + 'static)) -> Option<&'static CStr> {

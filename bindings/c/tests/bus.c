@@ -200,6 +200,8 @@ static void a_request_has_a_reply(void)
 	EXPECT_EQ(reply.length, 4);
 	EXPECT(!memcmp(reply.bytes, "ping", 4));
 	EXPECT_EQ(sluice_client_call(client, "drop", 4, &reply, 50), -ETIMEDOUT);
+	/* It was sent: -EAGAIN would ask for a repetition. */
+	EXPECT_EQ(sluice_client_call(client, "drop", 4, &reply, 0), -ETIMEDOUT);
 	EXPECT_EQ(sluice_client_call(client, "pong", 4, &reply, -1), 0);
 	EXPECT_EQ(sluice_channel_destroy(SLUICE_KIND_BUS, name, NULL), 0);
 	EXPECT_EQ(pthread_join(thread, NULL), 0);

@@ -205,6 +205,7 @@ static void waits_have_limits(void)
 	EXPECT(room == NULL);
 	EXPECT_EQ(sluice_producer_reserve(producer, 6, &room, 1), -ETIMEDOUT);
 	EXPECT_EQ(sluice_producer_flush(producer, 0), -EAGAIN);
+	EXPECT(!strcmp(sluice_error_message(), "the consumer has not released all records"));
 	EXPECT_EQ(sluice_producer_flush(producer, 1), -ETIMEDOUT);
 	EXPECT(sluice_producer_pending(producer) > 0);
 	sluice_producer_close(producer);

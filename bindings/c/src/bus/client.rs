@@ -9,7 +9,6 @@ use sluice::bus;
 use super::message::Message;
 use super::options::{BusOptions, named};
 use super::state::BusState;
-use crate::error::Failure;
 use crate::input::{Timeout, bytes, given};
 use crate::result::{give, put};
 
@@ -32,7 +31,7 @@ pub unsafe extern "C" fn sluice_bus_open_client(
 
 /// Sends a request to the next server, and waits for its reply, which is valid until the next call of the client. Fails with -ENOTCONN if
 /// the bus has no server, with -ECONNRESET at once if the server ends without a reply, with -ENOBUFS if the reply was lost, and with
-/// -ETIMEDOUT. A request is sent once: except after -ENOTCONN, -EMSGSIZE and -EINVAL the server may have received it.
+/// -ETIMEDOUT, also if the timeout is 0. A request is sent once: except after -ENOTCONN, -EMSGSIZE and -EINVAL the server may have received it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_client_call(
     client: Option<&mut Client>,
@@ -44,8 +43,8 @@ pub unsafe extern "C" fn sluice_client_call(
     put(reply, || {
         // SAFETY: the conventions.
         let request = unsafe { bytes(request, length) }?;
-        let reply = given(client)?.0.call_within(request, Timeout(timeout_ms));
-        reply.map_err(|error| Failure::from(error).at_once(timeout_ms))
+        let client = &mut given(client)?.0;
+        Ok(client.call_within(request, Timeout(timeout_ms))?)
     })
 }
 

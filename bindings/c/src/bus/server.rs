@@ -10,7 +10,6 @@ use sluice::bus;
 use super::message::Message;
 use super::options::{BusOptions, named};
 use super::state::BusState;
-use crate::error::Failure;
 use crate::input::{Timeout, bytes, given};
 use crate::result::{call, give, put};
 
@@ -86,7 +85,7 @@ pub extern "C" fn sluice_request_message(
 }
 
 /// Sends the reply, and frees the request, whatever is returned. Waits for room; meanwhile it receives requests ahead that hold it. Fails
-/// with -ENOENT if the client has ended.
+/// with -ENOENT if the client has ended, and with -ETIMEDOUT, also if the timeout is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_request_reply(
     request: Option<Box<Request>>,
@@ -98,8 +97,7 @@ pub unsafe extern "C" fn sluice_request_reply(
         let request = given(request)?.0;
         // SAFETY: the conventions.
         let reply = unsafe { bytes(reply, length) }?;
-        let sent = request.reply_within(reply, Timeout(timeout_ms));
-        sent.map_err(|error| Failure::from(error).at_once(timeout_ms))
+        Ok(request.reply_within(reply, Timeout(timeout_ms))?)
     })
 }
 

@@ -5,12 +5,10 @@ use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
-use std::time::Duration;
 
-use sluice::Wait;
 use sluice::ring::{self, SendError, WriteBatch};
 
-use crate::error::{Failure, Result};
+use crate::error::{AGAIN, Failure, Result};
 use crate::held::{Holder, holding, idle};
 use crate::input::{Timeout, bytes, given};
 use crate::result::call;
@@ -162,11 +160,14 @@ pub extern "C" fn sluice_producer_flush(
 ) -> c_int {
     call(|| {
         let producer = idle(producer)?.publish();
-        let flushed = match Timeout(timeout_ms).into() {
-            Wait::Never => producer.flush_timeout(Duration::ZERO),
-            wait => producer.flush_within(wait),
-        };
-        flushed.map_err(|error| Failure::from(error).at_once(timeout_ms))
+        let flushed = producer.flush_within(Timeout(timeout_ms));
+        flushed.map_err(|error| match error {
+            SendError::Full => {
+                let message = c"the consumer has not released all records";
+                Failure::new(libc::EAGAIN, message, AGAIN)
+            }
+            error => error.into(),
+        })
     })
 }
 
