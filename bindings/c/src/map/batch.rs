@@ -62,7 +62,7 @@ impl Operation {
         // SAFETY: as the caller guarantees.
         let key = unsafe { bytes(self.key, self.key_length) }?;
         match self.action {
-            SLUICE_GET if self.flags == 0 => Ok(batch.get(key)),
+            SLUICE_GET if self.flags == 0 => Ok(batch.get_with_room(key, self.buffer_size)),
             SLUICE_SET => {
                 // SAFETY: as the caller guarantees.
                 let value = unsafe { bytes(self.value, self.value_length) }?;
@@ -102,15 +102,13 @@ impl Operation {
             self.value_length = len;
         }
         let entry = found?.ok_or_else(no_entry)?;
-        let (len, size) = (entry.value.len(), self.buffer_size);
+        // Not longer than the buffer, which is the room of the get.
+        let len = entry.value.len();
         self.value_length = len;
         self.version = entry.version;
         self.time_to_live_ns = left(entry.time_to_live);
-        if len > size {
-            return Err(ReadError::BufferTooSmall { len, room: size }.into());
-        }
         // SAFETY: the caller of sluice_map_batch() passes a buffer of this size.
-        unsafe { room(self.buffer, size) }?[..len].copy_from_slice(&entry.value);
+        unsafe { room(self.buffer, self.buffer_size) }?[..len].copy_from_slice(&entry.value);
         Ok(len as i64)
     }
 
@@ -140,11 +138,7 @@ pub unsafe extern "C" fn sluice_map_batch(
     call(|| {
         // SAFETY: the conventions.
         let operations = unsafe { array_mut(operations, count) }?;
-        let rooms = operations
-            .iter()
-            .filter(|operation| operation.action == SLUICE_GET);
-        let room = rooms.map(|operation| operation.buffer_size).max();
-        let mut batch = given(map)?.map.batch().value_room(room.unwrap_or(0));
+        let mut batch = given(map)?.map.batch();
         for operation in &*operations {
             // SAFETY: the conventions; the batch ends before this call does.
             batch = unsafe { operation.add(batch) }?;

@@ -42,6 +42,8 @@ pub struct Batch<'a> {
 enum Operation<'a> {
     Get {
         key: &'a [u8],
+        /// None: that of the batch.
+        room: Option<usize>,
     },
     Set {
         key: &'a [u8],
@@ -81,7 +83,13 @@ impl<'a> Batch<'a> {
     /// Adds a [get](Map::get).
     pub fn get(self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         let key = key.as_ref();
-        self.with(Operation::Get { key })
+        self.with(Operation::Get { key, room: None })
+    }
+
+    /// As [`get`](Self::get), but with a room of its own: the longest value in bytes that it can return.
+    pub fn get_with_room(self, key: &'a (impl AsRef<[u8]> + ?Sized), bytes: usize) -> Self {
+        let (key, room) = (key.as_ref(), Some(bytes.min(map::VALUE_MAX)));
+        self.with(Operation::Get { key, room })
     }
 
     /// Adds a [set](Map::set).
@@ -172,15 +180,13 @@ impl<'a> Batch<'a> {
 
     /// Executes operations up to a signal, and returns their number. After an error all of them have it as their result.
     fn run_part(&self, part: &[Operation<'_>], outcomes: &mut Vec<Outcome>) -> usize {
-        let gets = part.iter().filter(|operation| operation.is_get()).count();
-        let mut values = vec![0; gets * self.room];
-        let mut rooms = values.chunks_exact_mut(self.room.max(1));
+        let rooms = part.iter().map(|operation| operation.room(self.room));
+        let mut values = vec![0; rooms.sum()];
+        let mut rest = &mut values[..];
         let mut steps = Vec::with_capacity(part.len());
         for operation in part {
-            let room = match operation.is_get() {
-                true => rooms.next().unwrap_or_default(),
-                false => &mut [],
-            };
+            let (room, rooms) = rest.split_at_mut(operation.room(self.room));
+            rest = rooms;
             steps.push(operation.step(room));
         }
         // SAFETY: the addresses in the steps are those of the keys and values of the operations, which are only read, and of the
@@ -194,12 +200,10 @@ impl<'a> Batch<'a> {
                 (steps.len(), true)
             }
         };
-        let mut rooms = values.chunks_exact(self.room.max(1));
+        let mut rest = &values[..];
         for (operation, step) in part.iter().zip(&steps[..executed]) {
-            let room = match operation.is_get() {
-                true => rooms.next().unwrap_or_default(),
-                false => &[],
-            };
+            let (room, rooms) = rest.split_at(operation.room(self.room));
+            rest = rooms;
             let outcome = operation.outcome(step, room).explained(self.map);
             outcomes.push(match is_stored || !operation.waits() {
                 true => outcome,
@@ -288,8 +292,12 @@ impl Outcome {
 }
 
 impl Operation<'_> {
-    fn is_get(&self) -> bool {
-        matches!(self, Self::Get { .. })
+    /// The room for the value of a get, in bytes.
+    fn room(&self, default: usize) -> usize {
+        match self {
+            Self::Get { room, .. } => room.unwrap_or(default),
+            Self::Set { .. } | Self::Delete { .. } => 0,
+        }
     }
 
     /// Whether it waits for the store of a durable map.
@@ -321,7 +329,7 @@ impl Operation<'_> {
     /// The step, with the address of the room for a value.
     fn step(&self, room: &mut [u8]) -> Step {
         match *self {
-            Self::Get { key } => Step::new(map::STEP_GET, &Op::get(key, room)),
+            Self::Get { key, .. } => Step::new(map::STEP_GET, &Op::get(key, room)),
             Self::Set {
                 key,
                 value,
@@ -336,7 +344,7 @@ impl Operation<'_> {
     fn outcome(&self, step: &Step, room: &[u8]) -> Outcome {
         let called = result(step);
         match *self {
-            Self::Get { key } => Outcome::Get(got(key, called, step, room)),
+            Self::Get { key, .. } => Outcome::Get(got(key, called, step, room)),
             Self::Set {
                 key,
                 value,
@@ -398,6 +406,11 @@ mod tests {
     use super::*;
     use crate::map::{KEY_MAX, VALUE_MAX};
 
+    const GET: Operation<'_> = Operation::Get {
+        key: b"key",
+        room: None,
+    };
+
     /// With a descriptor that fails every call.
     fn socket() -> Map {
         Map::new(UnixStream::pair().unwrap().0.into())
@@ -431,9 +444,23 @@ mod tests {
     }
 
     #[test]
+    fn each_get_has_its_room() {
+        let map = socket();
+        let batch = map.batch().get("a").get_with_room("b", 7).set("c", "value");
+        let batch = batch.get_with_room("d", usize::MAX).value_room(100);
+        let rooms: Vec<_> = batch
+            .operations
+            .iter()
+            .map(|o| o.room(batch.room))
+            .collect();
+        assert_eq!(rooms, [100, 7, 0, VALUE_MAX]);
+        assert_eq!(batch.run().len(), rooms.len());
+    }
+
+    #[test]
     fn each_operation_becomes_its_step() {
         let mut room = [0; 7];
-        let step = Operation::Get { key: b"key" }.step(&mut room);
+        let step = GET.step(&mut room);
         assert_eq!((step.command, step.value_length), (map::STEP_GET, 7));
         let options = SetOptions::new().if_version(9);
         let step = Operation::Set {
@@ -467,7 +494,7 @@ mod tests {
     #[test]
     fn each_result_becomes_an_outcome() {
         let get = |result| {
-            let outcome = Operation::Get { key: b"key" }.outcome(&step(result), b"abcd");
+            let outcome = GET.outcome(&step(result), b"abcd");
             format!("{outcome:?}")
         };
         assert_eq!(
@@ -480,7 +507,7 @@ mod tests {
             "Get(Err(BufferTooSmall { len: 3, room: 4 }))"
         );
         assert_eq!(get(-libc::EPIPE), "Get(Err(Destroyed))");
-        let too_long = Operation::Get { key: b"key" }.outcome(&step(0), b"ab");
+        let too_long = GET.outcome(&step(0), b"ab");
         assert!(matches!(
             too_long,
             Outcome::Get(Err(ReadError::InvalidEntry { len: 3 }))
@@ -535,7 +562,7 @@ mod tests {
         };
         assert!(set(SetOptions::new()).waits());
         assert!(!set(SetOptions::new().nowait(true)).waits());
-        assert!(!Operation::Get { key: b"key" }.waits());
+        assert!(!GET.waits());
     }
 
     #[test]
