@@ -4,10 +4,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::time::Duration;
 
 use sluice::Feed;
 use sluice::feed::{self, FeedInfo, Header, Receiver, Simulator};
+use sluice::ring::SocketOptions;
 
 use crate::error::Result;
 use crate::held::{Holder, holding, idle};
@@ -182,13 +182,11 @@ pub extern "C" fn sluice_feed_consumer_set_spin_limit(
     limit_ns: i64,
 ) -> c_int {
     call(|| {
-        let limit = spin_limit(limit_ns).unwrap_or(DEFAULT_SPIN_LIMIT);
+        let limit = spin_limit(limit_ns).unwrap_or_else(SocketOptions::default_spin_limit);
         idle(consumer)?.0.set_spin_limit(limit);
         Ok(())
     })
 }
-
-const DEFAULT_SPIN_LIMIT: Duration = sluice::ring::SocketOptions::DEFAULT_SPIN_LIMIT;
 
 /// The descriptor to wait for with poll(2), between sluice_feed_consumer_prepare_wait() and sluice_feed_consumer_finish_wait(). It belongs
 /// to the consumer.

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
 /// The time for which a call may wait, as an argument of the calls whose names end with `_within`: for programs that get it as a value.
-/// `send_within(record, Wait::Never)` is `try_send(record)`, and has its errors. A type that converts into it is converted only if the call
-/// has to wait.
+/// `send_within(record, Wait::Never)` is `try_send(record)`, and has its errors. The calls of a ring convert
+/// a type that converts into it only if they have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// The call does not wait.

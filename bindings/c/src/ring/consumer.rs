@@ -28,13 +28,12 @@ impl Holder for Consumer {
     }
 }
 
-/// A failure after the first record is reported by the next call.
+/// Returns the number of records: 0 if the producer has withdrawn the record that was found. A failure after the first record is reported by
+/// the next call.
 fn fill(batch: &mut ReadBatch<'_>, records: &mut [MaybeUninit<iovec>]) -> Result<usize> {
     for (filled, room) in records.iter_mut().enumerate() {
         match batch.recv() {
             Ok(Some(record)) => room.write(place(&record)),
-            // The producer has withdrawn the record that was found.
-            Ok(None) if filled == 0 => return Err(RecvError::Empty.into()),
             Err(error) if filled == 0 => return Err(error.into()),
             Ok(None) | Err(_) => return Ok(filled),
         };
@@ -92,11 +91,20 @@ pub unsafe extern "C" fn sluice_consumer_recv_batch(
             let message = c"there is no room for a record";
             return Err(Failure::invalid(message, c"pass an array"));
         }
-        let received = idle(consumer)?.0.recv_batch_within(Timeout(timeout_ms))?;
-        let mut batch = received.ok_or_else(Failure::ended)?;
-        let filled = fill(&mut batch, records)?;
-        batch.hold();
-        Ok(filled)
+        let consumer = &mut idle(consumer)?.0;
+        loop {
+            let received = consumer.recv_batch_within(Timeout(timeout_ms))?;
+            let mut batch = received.ok_or_else(Failure::ended)?;
+            match fill(&mut batch, records)? {
+                0 if timeout_ms < 0 => {}
+                // A malicious producer could prolong the wait without end.
+                0 => return Err(RecvError::Empty.into()),
+                filled => {
+                    batch.hold();
+                    return Ok(filled);
+                }
+            }
+        }
     })
 }
 

@@ -146,6 +146,11 @@ impl SocketOptions {
     /// a wake-up takes about 60 µs. With less, two sides that sleep in a request-reply exchange would never spin again.
     pub const DEFAULT_SPIN_LIMIT: Duration = DEFAULT_SPIN_LIMIT;
 
+    /// The default spin limit of rings and feeds on this machine: zero on one processor.
+    pub fn default_spin_limit() -> Duration {
+        default_spin_limit()
+    }
+
     pub fn new() -> Self {
         Self::default()
     }
