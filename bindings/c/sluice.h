@@ -6,11 +6,12 @@
  * Results. A function that can fail returns 0 or a positive result, or a negative errno. sluice_error_message() and sluice_error_hint()
  * have the text of the last failure of the thread. -ENODATA is the end of a stream, which is no error, of rings and feeds. -EAGAIN: a call
  * that must not wait would have to. -ETIMEDOUT: the timeout is over. -EINVAL: an argument is NULL where that has no meaning, a length is
- * impossible, or an option unknown. After a failure an address that a function stores is NULL. Other results are unspecified, unless the
- * function describes them.
+ * impossible, or an option unknown. After a failure an object or an address that is stored through a pointer argument is NULL. Other
+ * results are unspecified, unless the function describes them, and so is errno after a call.
  *
  * Waits. A timeout is in milliseconds, as of poll(2): negative ones are no limit, 0 does not wait. A wait continues after a signal handler
- * has run; a program that ends a wait by a signal waits for the descriptor of the object with ppoll(2) or signalfd(2) instead.
+ * has run; a program that ends a wait by a signal waits for the descriptor of the object with ppoll(2) or signalfd(2) instead. O_NONBLOCK
+ * of a descriptor, which event loops set, changes no timeout. A call must not be cancelled by pthread_cancel(3).
  *
  * Descriptors. Each object that waits has a descriptor for poll(2), epoll(7) or io_uring, except clients. A wait for a side of a ring or for
  * a consumer of a feed needs a call that prepares it, and one that ends it.
@@ -26,9 +27,9 @@
  * Threads. Each object says whether several threads may use it at the same time. An object of one thread may be handed to another one.
  * Functions without an object can be called by several threads at the same time.
  *
- * Processes. A child of fork(2) has the descriptors of its parent. Each object says how the child may use it. Descriptors are closed by
- * execve(2). The library installs no signal handlers and starts no threads. Its functions are not async-signal-safe. An error inside of
- * the library aborts the process, as a failed assert(3) does.
+ * Processes. A child of fork(2) has the descriptors of its parent. Each object says how the child may use it. Descriptors, also
+ * those that are passed to the library, are closed by execve(2). The library installs no signal handlers and starts no threads. Its functions are not async-signal-safe. An error inside of
+ * the library and an allocation that fails abort the process, as a failed assert(3) does.
  */
 
 
