@@ -8,15 +8,20 @@
 //       std::cerr << sent.error().message() << "; " << sent.error().hint() << '\n';
 //
 // An object owns what it opened, can be moved, and closes it when it is destroyed. A call on an object that was moved from fails with
-// EINVAL. Calls return a sluice::result: a value, or a sluice::error with the number, message and hint of sluice.h. A record in
-// place is an object, which releases the record when it is destroyed. Destroy it before its consumer.
+// EINVAL. Calls return a sluice::result: a value, or a sluice::error with the number, message and hint of sluice.h. A name or a path with a
+// zero inside fails with EINVAL.
+//
+// A record in place is an object, which releases the record when it is destroyed, and so is a reservation, which is given back. Destroy these
+// objects before the consumer or the producer is destroyed, aborted, or replaced by an assignment. They do not follow it to another thread.
 
 #ifndef SLUICE_HPP
 #define SLUICE_HPP
 
 #include <cerrno>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -57,8 +62,10 @@ private:
 	{
 		constexpr int max = std::numeric_limits<int>::max();
 		double ms = std::chrono::duration<double, std::milli>{time}.count();
-		if (ms <= 0 || ms >= max)
-			return ms <= 0 ? 0 : max;
+		if (!(ms > 0)) // also if it is no number
+			return 0;
+		if (ms >= max)
+			return max;
 		int whole = static_cast<int>(ms);
 		return whole < ms ? whole + 1 : whole;
 	}
@@ -126,7 +133,8 @@ public:
 	T &operator*() & noexcept { return *std::get_if<0>(&outcome_); }
 	T *operator->() noexcept { return std::get_if<0>(&outcome_); }
 	/// With a value its behaviour is undefined.
-	const sluice::error &error() const noexcept { return *std::get_if<1>(&outcome_); }
+	const sluice::error &error() const & noexcept { return *std::get_if<1>(&outcome_); }
+	sluice::error error() && noexcept { return std::move(*std::get_if<1>(&outcome_)); }
 
 private:
 	void check() const
@@ -161,6 +169,9 @@ namespace detail {
 template <auto Close> struct closer {
 	template <class T> void operator()(T *object) const noexcept { Close(object); }
 };
+
+/// A text of C. One with a zero inside becomes an empty one, which is no name and no path.
+inline std::string text(std::string_view text) { return text.find('\0') == text.npos ? std::string{text} : std::string{}; }
 
 /// What all objects have in common. Moved from, an object is NULL in C.
 template <class Handle, auto Close> class object {
@@ -212,7 +223,7 @@ public:
 	using object<Handle, Close>::object;
 	static result<Object> open(std::string_view name, const Options &options = {})
 	{
-		return opened<Object>([&](auto **out) { return Open(std::string{name}.c_str(), &options, out); });
+		return opened<Object>([&](auto **out) { return Open(text(name).c_str(), &options, out); });
 	}
 };
 
@@ -248,12 +259,12 @@ private:
 /// Pipes, see sluice-pipe(3). Without a name, the pipe of the cgroup.
 inline result<file_descriptor> open_pipe_reader(const std::optional<std::string> &name, const pipe_options &options = {})
 {
-	return detail::number<file_descriptor>(sluice_pipe_open_reader(name ? name->c_str() : nullptr, &options));
+	return detail::number<file_descriptor>(sluice_pipe_open_reader(name ? detail::text(*name).c_str() : nullptr, &options));
 }
 
 inline result<file_descriptor> open_pipe_writer(const std::optional<std::string> &name, const pipe_options &options = {})
 {
-	return detail::number<file_descriptor>(sluice_pipe_open_writer(name ? name->c_str() : nullptr, &options));
+	return detail::number<file_descriptor>(sluice_pipe_open_writer(name ? detail::text(*name).c_str() : nullptr, &options));
 }
 
 /// A listening socket for rings.
@@ -262,7 +273,7 @@ public:
 	using object::object;
 	static result<listener> bind(std::string_view path)
 	{
-		return detail::opened<listener>([&](auto **out) { return sluice_listener_bind(std::string{path}.c_str(), out); });
+		return detail::opened<listener>([&](auto **out) { return sluice_listener_bind(detail::text(path).c_str(), out); });
 	}
 	result<file_descriptor> accept(timeout wait = forever) const
 	{
@@ -273,7 +284,7 @@ public:
 
 inline result<file_descriptor> connect(std::string_view path, timeout wait = forever)
 {
-	return detail::number<file_descriptor>(sluice_socket_connect(std::string{path}.c_str(), wait.ms()));
+	return detail::number<file_descriptor>(sluice_socket_connect(detail::text(path).c_str(), wait.ms()));
 }
 
 inline result<std::pair<file_descriptor, file_descriptor>> socket_pair()
@@ -317,12 +328,18 @@ public:
 	{
 		return detail::opened<producer>([&](auto **out) { return sluice_socket_producer(socket.release(), &options, out); });
 	}
+	/// On an endpoint that was inherited or received.
+	static result<producer> attach(file_descriptor endpoint, const ring_options &options = {})
+	{
+		return detail::opened<producer>(
+			[&](auto **out) { return sluice_ring_attach_producer(endpoint.release(), &options, out); });
+	}
 
 	result<void> send(bytes record, timeout wait = forever)
 	{
 		return detail::done(sluice_producer_send(get(), record.data(), record.size(), wait.ms()));
 	}
-	result<reservation> reserve(std::size_t length, timeout wait = forever)
+	result<reservation> reserve(std::size_t length, timeout wait = forever) &
 	{
 		void *room = nullptr;
 		int returned = sluice_producer_reserve(get(), length, &room, wait.ms());
@@ -354,6 +371,12 @@ public:
 
 	bytes data() const noexcept { return data_; }
 	const Header &header() const noexcept { return header_; }
+	/// Leaves a record in the ring: it is the next one again.
+	void keep() noexcept requires std::same_as<Handle, ::sluice_consumer>
+	{
+		if (object_)
+			sluice_consumer_keep(std::exchange(object_, nullptr));
+	}
 
 private:
 	Handle *object_;
@@ -390,9 +413,15 @@ public:
 	{
 		return detail::opened<consumer>([&](auto **out) { return sluice_socket_consumer(socket.release(), &options, out); });
 	}
+	/// On an endpoint that was inherited or received.
+	static result<consumer> attach(file_descriptor endpoint, const ring_options &options = {})
+	{
+		return detail::opened<consumer>(
+			[&](auto **out) { return sluice_ring_attach_consumer(endpoint.release(), &options, out); });
+	}
 
 	/// After the last record the error is error::ended().
-	result<record> recv(timeout wait = forever)
+	result<record> recv(timeout wait = forever) &
 	{
 		const void *start = nullptr;
 		auto returned = sluice_consumer_recv(get(), &start, wait.ms());
@@ -401,7 +430,7 @@ public:
 		return record{get(), detail::view(start, static_cast<std::size_t>(returned)), {}};
 	}
 	/// Up to as many records as there is room for their places.
-	result<records> recv_batch(std::span<::iovec> room, timeout wait = forever)
+	result<records> recv_batch(std::span<::iovec> room, timeout wait = forever) &
 	{
 		auto returned = sluice_consumer_recv_batch(get(), room.data(), room.size(), wait.ms());
 		if (returned < 0)
@@ -423,6 +452,11 @@ public:
 class sender : public detail::named<sender, ::sluice_sender, sluice_sender_close, bus_options, sluice_bus_open_sender> {
 public:
 	using named::named;
+	static result<sender> attach(file_descriptor endpoint)
+	{
+		return detail::opened<sender>([&](auto **out) { return sluice_sender_attach(endpoint.release(), out); });
+	}
+
 	result<void> send(bytes message, timeout wait = forever) const
 	{
 		return detail::done(sluice_sender_send(get(), message.data(), message.size(), wait.ms()));
@@ -442,9 +476,22 @@ public:
 class subscriber : public detail::named<subscriber, ::sluice_subscriber, sluice_subscriber_close, bus_options, sluice_bus_open_subscriber> {
 public:
 	using named::named;
-	result<::sluice_message> recv(timeout wait = forever)
+	static result<subscriber> attach(file_descriptor endpoint)
+	{
+		return detail::opened<subscriber>([&](auto **out) { return sluice_subscriber_attach(endpoint.release(), out); });
+	}
+
+	result<::sluice_message> recv(timeout wait = forever) &
 	{
 		return detail::filled<::sluice_message>([&](auto *out) { return sluice_subscriber_recv(get(), out, wait.ms()); });
+	}
+	/// Up to as many messages as there is room for. They are valid until the next call that receives.
+	result<std::span<const ::sluice_message>> recv_batch(std::span<::sluice_message> room, timeout wait = forever) &
+	{
+		auto returned = sluice_subscriber_recv_batch(get(), room.data(), room.size(), wait.ms());
+		if (returned < 0)
+			return error{returned};
+		return std::span<const ::sluice_message>{room.first(static_cast<std::size_t>(returned))};
 	}
 	int fd() const noexcept { return sluice_subscriber_fd(get()); }
 };
@@ -454,7 +501,13 @@ class mapped_subscriber : public detail::named<mapped_subscriber, ::sluice_mappe
 												sluice_bus_open_mapped_subscriber> {
 public:
 	using named::named;
-	result<mapped_message> recv(timeout wait = forever)
+	static result<mapped_subscriber> attach(file_descriptor endpoint)
+	{
+		return detail::opened<mapped_subscriber>(
+			[&](auto **out) { return sluice_mapped_subscriber_attach(endpoint.release(), out); });
+	}
+
+	result<mapped_message> recv(timeout wait = forever) &
 	{
 		return detail::in_place<mapped_message, ::sluice_message>(
 			get(), [&](auto *out) { return sluice_mapped_subscriber_recv(get(), out, wait.ms()); });
@@ -466,7 +519,7 @@ public:
 class client : public detail::named<client, ::sluice_client, sluice_client_close, bus_options, sluice_bus_open_client> {
 public:
 	using named::named;
-	result<::sluice_message> call(bytes request, timeout wait = forever)
+	result<::sluice_message> call(bytes request, timeout wait = forever) &
 	{
 		return detail::filled<::sluice_message>(
 			[&](auto *out) { return sluice_client_call(get(), request.data(), request.size(), out, wait.ms()); });
@@ -504,7 +557,7 @@ public:
 class watcher : public detail::object<::sluice_watcher, sluice_watcher_close> {
 public:
 	using object::object;
-	result<::sluice_event> recv(timeout wait = forever)
+	result<::sluice_event> recv(timeout wait = forever) &
 	{
 		return detail::filled<::sluice_event>([&](auto *out) { return sluice_watcher_recv(get(), out, wait.ms()); });
 	}
@@ -516,7 +569,7 @@ class entries : public detail::object<::sluice_entries, sluice_entries_close> {
 public:
 	using object::object;
 	/// Nothing after the last entry.
-	result<std::optional<::sluice_entry>> next()
+	result<std::optional<::sluice_entry>> next() &
 	{
 		::sluice_entry entry;
 		int returned = sluice_entries_next(get(), &entry);
@@ -530,6 +583,11 @@ public:
 class map : public detail::named<map, ::sluice_map, sluice_map_close, map_options, sluice_map_open> {
 public:
 	using named::named;
+	static result<map> attach(file_descriptor endpoint)
+	{
+		return detail::opened<map>([&](auto **out) { return sluice_map_attach(endpoint.release(), out); });
+	}
+
 	/// Nothing if there is no entry.
 	result<std::optional<std::vector<std::byte>>> get_value(bytes key, ::sluice_entry *entry = nullptr) const
 	{
@@ -581,9 +639,9 @@ public:
 	static result<feed_consumer> open(const std::optional<std::string> &name)
 	{
 		return detail::opened<feed_consumer>(
-			[&](auto **out) { return sluice_feed_open_consumer(name ? name->c_str() : nullptr, out); });
+			[&](auto **out) { return sluice_feed_open_consumer(name ? detail::text(*name).c_str() : nullptr, out); });
 	}
-	result<packet> recv(timeout wait = forever)
+	result<packet> recv(timeout wait = forever) &
 	{
 		return detail::in_place<packet, ::sluice_packet>(
 			get(), [&](auto *out) { return sluice_feed_consumer_recv(get(), out, wait.ms()); });

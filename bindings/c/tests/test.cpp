@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -27,7 +28,19 @@ static_assert(std::is_nothrow_move_constructible_v<sluice::producer>);
 static_assert(!std::is_copy_constructible_v<sluice::consumer>);
 static_assert(sluice::timeout{1us}.ms() == 1);
 static_assert(sluice::timeout{std::chrono::hours::max()}.ms() > 0);
+static_assert(sluice::timeout{std::chrono::duration<double>{std::numeric_limits<double>::quiet_NaN()}}.ms() == 0);
 static_assert(sluice::forever.ms() == -1);
+
+// What these calls return is in memory of the object, which a temporary one frees.
+template <class T> concept receives_from_temporary = requires(T object) { std::move(object).recv(); };
+static_assert(!receives_from_temporary<sluice::consumer> && !receives_from_temporary<sluice::mapped_subscriber>);
+static_assert(!receives_from_temporary<sluice::feed_consumer> && !receives_from_temporary<sluice::subscriber>);
+static_assert(!receives_from_temporary<sluice::watcher> && receives_from_temporary<sluice::server>);
+template <class T> concept reserves_in_temporary = requires(T object) { std::move(object).reserve(1); };
+static_assert(!reserves_in_temporary<sluice::producer>);
+// The error of a temporary result is not in the result.
+static_assert(std::is_same_v<decltype(std::declval<sluice::result<void>>().error()), sluice::error>);
+static_assert(std::is_reference_v<decltype(std::declval<sluice::result<void> &>().error())>);
 
 static std::pair<sluice::producer, sluice::consumer> sides()
 {
@@ -64,6 +77,11 @@ static void records_are_released_by_their_objects()
 	{
 		auto records = consumer.recv_batch(places).value();
 		EXPECT(records.header().size() == 1 && records.header()[0].iov_len == 3);
+		records.keep();
+	}
+	{
+		auto kept = consumer.recv(sluice::never).value();
+		EXPECT(sluice::text_of(kept.data()) == "two");
 	}
 	auto empty = consumer.recv(sluice::never);
 	EXPECT(!empty && empty.error().would_block() && !empty.error().message().empty());
@@ -94,6 +112,8 @@ static void an_end_and_errors_are_results()
 	}
 	EXPECT(!sluice::pipe_options{}.reserved[0] && sluice::pipe_options{}.size == sizeof(sluice_pipe_options));
 	EXPECT(sluice::map::open("a/b").error().number() == EINVAL);
+	EXPECT(sluice::map::open(std::string_view{"a\0b", 3}).error().number() == EINVAL);
+	EXPECT(sluice::connect(std::string_view{"/a\0b", 4}, sluice::never).error().number() == EINVAL);
 	EXPECT(sluice::open_pipe_reader("a/b").error().hint().starts_with("use 1 to 63 bytes"));
 	passed++;
 }
@@ -138,6 +158,15 @@ static void the_kinds_of_the_module_work()
 	sender.send(sluice::bytes_of("hello")).value();
 	auto message = subscriber.recv(10s).value();
 	EXPECT(sluice::text_of(sluice::data_of(message)) == "hello" && message.uid == getuid());
+
+	auto attached = sluice::sender::attach(sluice::file_descriptor{dup(sender.fd())}).value();
+	attached.send(sluice::bytes_of("one")).value();
+	attached.send(sluice::bytes_of("two")).value();
+	sluice_message room[4];
+	auto messages = subscriber.recv_batch(room, 10s).value();
+	EXPECT(messages.size() == 2 && sluice::text_of(sluice::data_of(messages[1])) == "two");
+	auto same = sluice::map::attach(sluice::file_descriptor{dup(map.fd())}).value();
+	EXPECT(same.info().value().sequence == map.info().value().sequence);
 
 	auto server = sluice::server::open(name + "-server", buses).value();
 	auto client = sluice::client::open(name + "-server").value();
