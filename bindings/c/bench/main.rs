@@ -228,7 +228,9 @@ fn receive_batches(consumer: &mut Consumer, first: u64, last: u64) -> Result<()>
     let mut number = first;
     while number < last {
         let mut batch = consumer.recv_batch()?.ok_or_else(end)?;
-        while let Some(record) = batch.recv()? {
+        // As many as the array of the program in C has room for.
+        for _ in 0..BATCH {
+            let Some(record) = batch.recv()? else { break };
             check_number(&record, number)?;
             number += 1;
         }

@@ -187,12 +187,13 @@ static void waits_have_limits(void)
 	char buffer[8];
 	const void *record;
 	void *room;
-	int64_t began = now_ms();
+	int64_t began;
 	SIDES(&small);
 
 	EXPECT_EQ(sluice_consumer_recv(consumer, &record, 0), -EAGAIN);
 	EXPECT(record == NULL);
 	EXPECT(!strcmp(sluice_error_message(), "the ring is empty"));
+	began = now_ms();
 	EXPECT_EQ(sluice_consumer_recv(consumer, &record, 30), -ETIMEDOUT);
 	EXPECT(now_ms() - began >= 30);
 	EXPECT_EQ(sluice_consumer_recv_into(consumer, buffer, sizeof(buffer), 1), -ETIMEDOUT);
@@ -702,11 +703,24 @@ static void options_reach_the_ring(void)
 		.allowed_users = users,
 		.allowed_user_count = 2,
 	};
+	struct sluice_socket_options less = SLUICE_SOCKET_OPTIONS_INIT;
+	struct setup setup;
+	pthread_t thread;
+	int fds[2];
 	SIDES(&options);
 
 	EXPECT_EQ(sluice_producer_capacity(producer), 16384);
 	sluice_producer_close(producer);
 	sluice_consumer_close(consumer);
+
+	/* A consumer that accepts less than the producer has. */
+	EXPECT_EQ(sluice_socket_pair(fds), 0);
+	setup = (struct setup){ .fd = fds[0], .options = &options };
+	EXPECT_EQ(pthread_create(&thread, NULL, set_up_producer, &setup), 0);
+	less.max_capacity = 8192;
+	EXPECT_EQ(sluice_socket_consumer(fds[1], &less, &consumer), -ERANGE);
+	EXPECT_EQ(pthread_join(thread, NULL), 0);
+	EXPECT_EQ(setup.result, -ERANGE);
 }
 
 const struct test memfd_tests[] = {
