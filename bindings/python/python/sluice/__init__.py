@@ -14,6 +14,7 @@ Each kind has calls that open an endpoint by name, with options as keyword argum
 
     with sluice.Ring.producer("prices", create=True) as producer:
         producer.send(b"4711 99.50")
+        producer.flush()  # records are lost if the producer ends before the consumer comes
 
     with sluice.Ring.consumer("prices", create=True) as consumer:
         for record in consumer:
@@ -24,6 +25,7 @@ permissions (0o600), capacity.
 
 A timeout is in seconds. None waits, 0 does not wait and fails with WouldBlock, others fail with Timeout. While a call waits, other threads
 run, and a signal ends it. Calls whose names end with _async are for asyncio. Errors are subclasses of Error, with errno and hint.
+At the end of a ring recv() returns None, recv_batch() an empty list, recv_view() raises EOFError, and an iteration ends.
 
 An endpoint belongs to the process that opened it. One thread uses it at a time, unless its class says otherwise; a second one gets
 RuntimeError.

@@ -141,7 +141,7 @@ fn of_dkms(system: &System, release: &str) -> Option<Finding> {
         .is_ok_and(|text| text.contains(&format!("kernel {release} (")));
     Some(match failed {
         true => not_loaded(
-            &format!("dkms could not build it for Linux {release}"),
+            &format!("dkms has not built it for Linux {release}, or is still building it"),
             format!(
                 "see the errors in {log}, then {}{install}",
                 headers(system, release)
@@ -236,7 +236,10 @@ mod tests {
         const LOG: &str = "/var/lib/dkms/sluice/0.1.0/build/make.log";
         let text = "DKMS make.log for sluice-0.1.0 for kernel 6.12.3 (x86_64)\n";
         let (why, fix) = problem(&[RUNNING, EMPTY_INDEX, HEADERS, (LOG, text)]);
-        assert_eq!(why, "dkms could not build it for Linux 6.12.3");
+        assert_eq!(
+            why,
+            "dkms has not built it for Linux 6.12.3, or is still building it"
+        );
         assert!(fix.contains(LOG), "{fix}");
         assert!(
             fix.contains("run 'sudo dkms install sluice/0.1.0 -k 6.12.3"),
