@@ -288,7 +288,7 @@ mod tests {
             let engine = MemoryEngine::default();
             let context = context(rule, engine.clone());
             let (sender, subscriber) = subscriber();
-            let window = Window::new(4096, "orders", 3, 0).unwrap();
+            let window = Window::new(4096, "orders", 3).unwrap();
             Self::begin(engine, context, sender, subscriber, window)
         }
 

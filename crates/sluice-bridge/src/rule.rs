@@ -138,7 +138,6 @@ fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> 
         window_size(rule, &info),
         &rule.channel(),
         subscriber.id(),
-        info.sent,
     )?;
     let subscriber = OwnedFd::from(subscriber);
     // Those of the last process, if they were not used.

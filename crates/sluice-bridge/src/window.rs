@@ -18,7 +18,7 @@ use sluice::bus::Header;
 use crate::window_memory::WindowMemory;
 
 /// The layout of the file; another version of the bridge refuses another one.
-const MAGIC: u64 = u64::from_le_bytes(*b"sluicew1");
+const MAGIC: u64 = u64::from_le_bytes(*b"sluicew2");
 /// Each message begins at a multiple.
 const ALIGN: usize = 8;
 
@@ -34,10 +34,9 @@ mod count {
     /// Positions of the oldest message that is not acknowledged, and of the next one to receive.
     pub const TAIL: usize = 4;
     pub const HEAD: usize = 5;
-    /// Greater than the sequence of every message so far.
-    pub const SEQUENCE: usize = 6;
-    /// The head at which a frame was cleared for the message that is received: what is there was not written by a sender.
-    pub const CLEARED: usize = 7;
+    /// The head at which a frame was cleared for the next message. If this is the head, only the kernel can have written a frame there:
+    /// positions do not repeat.
+    pub const CLEARED: usize = 6;
 }
 
 pub struct Window {
@@ -65,8 +64,8 @@ pub enum Received {
 }
 
 impl Window {
-    /// Of a subscription that has received nothing. Its first sequence is `sequence` or greater.
-    pub fn new(bytes: usize, channel: &str, subscriber: u64, sequence: u64) -> Result<Self> {
+    /// Of a subscription that has received nothing.
+    pub fn new(bytes: usize, channel: &str, subscriber: u64) -> Result<Self> {
         let memory = WindowMemory::new(bytes)?;
         // Its keys are random, in each process.
         let incarnation = RandomState::new().hash_one(subscriber);
@@ -74,7 +73,6 @@ impl Window {
             (count::CHANNEL, hash(channel)),
             (count::INCARNATION, incarnation),
             (count::SUBSCRIBER, subscriber),
-            (count::SEQUENCE, sequence),
             (count::MAGIC, MAGIC),
         ] {
             memory.count(index).store(value, Ordering::Release);
@@ -125,9 +123,7 @@ impl Window {
         if room < Header::LEN {
             return Ok(Received::Full);
         }
-        let buffer = self.memory.bytes_mut(head, room);
-        buffer[..Header::LEN].fill(0);
-        self.set(count::CLEARED, head);
+        self.clear();
         let buffer = self.memory.bytes_mut(head, room);
         match read(subscriber, buffer) {
             Ok(_) => {}
@@ -187,16 +183,20 @@ impl Window {
         let record = self
             .record(head)
             .filter(|record| record.end() - tail <= self.memory.capacity() as u64);
-        if let Some(record) =
-            record.filter(|record| record.header.sequence >= self.get(count::SEQUENCE))
-        {
+        if let Some(record) = record {
             self.add(record);
         }
     }
 
+    /// The frame at the head. The bytes are zero before the count says so.
+    fn clear(&mut self) {
+        let head = self.get(count::HEAD);
+        self.memory.bytes_mut(head, Header::LEN).fill(0);
+        self.set(count::CLEARED, head);
+    }
+
     fn add(&mut self, record: Record) {
         self.push(record);
-        self.set(count::SEQUENCE, record.header.sequence + 1);
         self.set(count::HEAD, record.end());
     }
 
@@ -278,7 +278,7 @@ pub mod tests {
     }
 
     fn window() -> Window {
-        Window::new(4096, "orders", 3, 10).unwrap()
+        Window::new(4096, "orders", 3).unwrap()
     }
 
     fn restored(window: Window) -> Window {
@@ -351,7 +351,6 @@ pub mod tests {
         copied_only(&mut window, &frame(10, b"last"));
         let mut window = restored(window);
         assert_eq!(bodies(&mut window), [(10, b"last".to_vec())]);
-        assert_eq!(window.get(count::SEQUENCE), 11);
     }
 
     #[test]
@@ -365,6 +364,36 @@ pub mod tests {
         window.receive(subscriber.as_fd()).unwrap();
         let mut window = restored(window);
         assert_eq!(bodies(&mut window), [(10, b"whole message".to_vec())]);
+    }
+
+    #[test]
+    fn the_second_copy_is_found_if_the_next_process_is_killed_too() {
+        let mut window = window();
+        let message = frame(10, b"whole message");
+        copied_only(&mut window, &message[..70]);
+        let mut window = restored(window);
+        copied_only(&mut window, &message);
+        let mut window = restored(window);
+        assert_eq!(bodies(&mut window), [(10, b"whole message".to_vec())]);
+    }
+
+    /// The kill is between a store and the next one: each state of the counts that a receive passes.
+    #[test]
+    fn a_message_is_found_after_a_kill_between_any_two_stores() {
+        for stores in 0..=2 {
+            let mut window = window();
+            let first = frame(0, b"first");
+            copied_only(&mut window, &first);
+            let record = window.record(0).unwrap();
+            if stores > 0 {
+                window.set(count::HEAD, record.end());
+            }
+            if stores > 1 {
+                window.clear();
+            }
+            let mut window = restored(window);
+            assert_eq!(bodies(&mut window), [(0, b"first".to_vec())], "{stores}");
+        }
     }
 
     #[test]
