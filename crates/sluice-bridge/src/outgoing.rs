@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::sync::watch;
@@ -33,12 +34,17 @@ pub struct Outgoing<E: Engine> {
     is_full: bool,
     /// In order.
     in_flight: VecDeque<(Record, Fate<E::Receipt>)>,
+    /// After a failure only the oldest message is published, until the engine has one: each attempt occupies memory of the client.
+    is_probing: bool,
     backoff: Backoff,
 }
 
 /// What becomes of a message.
 enum Fate<R> {
     Published(R),
+    Stored,
+    /// It is to be published again.
+    Failed,
     NotAllowed,
     /// This bridge has sent it on the bus.
     Own,
@@ -70,6 +76,7 @@ impl<E: Engine> Outgoing<E> {
             subscriber: subscriber.map_err(io::Error::from).context(WAITING)?,
             is_full: false,
             in_flight: VecDeque::new(),
+            is_probing: false,
             backoff: Backoff::new(RETRY.0, RETRY.1),
         })
     }
@@ -110,7 +117,10 @@ impl<E: Engine> Outgoing<E> {
     }
 
     fn limit(&self) -> usize {
-        self.context.rule.in_flight() as usize
+        match self.is_probing {
+            true => 1,
+            false => self.context.rule.in_flight() as usize,
+        }
     }
 
     fn receive(&mut self) -> Result<()> {
@@ -150,6 +160,9 @@ impl<E: Engine> Outgoing<E> {
     async fn publish_message(&self, record: &Record) -> Result<Fate<E::Receipt>, Failure> {
         let (context, header) = (&self.context, &record.header);
         let rule = &context.rule;
+        if record.is_stored() {
+            return Ok(Fate::Stored);
+        }
         if rule.is_in() && header.sender == self.window.subscriber() {
             return Ok(Fate::Own);
         }
@@ -189,11 +202,12 @@ impl<E: Engine> Outgoing<E> {
         let Context { counters, rule, .. } = &*self.context;
         let (header, channel) = (&record.header, rule.channel());
         match fate {
-            Fate::Published(_) => {
+            Fate::Stored => {
                 counters.out.add(1);
                 self.backoff.reset();
+                self.is_probing = false;
             }
-            Fate::Own => {}
+            Fate::Published(_) | Fate::Failed | Fate::Own => {}
             Fate::NotAllowed => counters.not_allowed.report(1, |new| {
                 let (uid, gid) = (header.uid, header.gid);
                 format!("{channel}: {new} messages of senders that allow does not name, the last of uid {uid}, gid {gid}; add it to allow, or stop the sender")
@@ -212,10 +226,23 @@ impl<E: Engine> Outgoing<E> {
         self.is_full = false;
     }
 
-    /// All messages in flight are published again, in order. The stream recognises those that it has.
+    /// What the engine has not acknowledged is published again, in order. The stream recognises a message that it has, but not for ever:
+    /// an acknowledgement that has arrived is not forgotten.
     async fn retry(&mut self, failure: &Failure) {
-        let records = self.in_flight.drain(..).map(|(record, _)| record);
-        self.window.put_back(records);
+        let mut records = Vec::with_capacity(self.in_flight.len());
+        for (mut record, fate) in self.in_flight.drain(..) {
+            let is_stored = match fate {
+                Fate::Published(receipt) => receipt.now_or_never() == Some(Ok(())),
+                Fate::Stored => true,
+                _ => false,
+            };
+            if is_stored {
+                self.window.set_stored(&mut record);
+            }
+            records.push(record);
+        }
+        self.window.put_back(records.into_iter());
+        self.is_probing = true;
         let channel = self.context.rule.channel();
         let text = &failure.text;
         self.context.counters.retried.report(1, |_| {
@@ -248,16 +275,26 @@ async fn readable(
     }
 }
 
-/// Waits for the receipt of the oldest message.
+/// Waits until the oldest message has its fate.
 async fn oldest<R>(in_flight: &mut VecDeque<(Record, Fate<R>)>) -> Result<(), Failure>
 where
     R: Future<Output = Result<(), Failure>> + Unpin,
 {
-    match in_flight.front_mut() {
-        None => pending().await,
-        Some((_, Fate::Published(receipt))) => receipt.await,
-        Some(_) => Ok(()),
+    let Some((_, fate)) = in_flight.front_mut() else {
+        return pending().await;
+    };
+    let Fate::Published(receipt) = fate else {
+        return Ok(());
+    };
+    match receipt.await {
+        Ok(()) => *fate = Fate::Stored,
+        Err(failure) if failure.kind == FailureKind::TooLong => *fate = Fate::TooLong(failure.text),
+        Err(failure) => {
+            *fate = Fate::Failed;
+            return Err(failure);
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -421,8 +458,7 @@ mod tests {
             bridge.until(|engine| engine.pending() == 2).await;
             bridge.engine.lose_acknowledgement();
             bridge.engine.acknowledge();
-            bridge.until(|engine| engine.pending() == 2).await;
-            bridge.engine.acknowledge();
+            bridge.until(|engine| engine.pending() == 1).await;
             bridge.engine.acknowledge();
             assert_eq!(bridge.bodies(), [b"a", b"b"]);
             let context = bridge.stop().await;
@@ -446,6 +482,71 @@ mod tests {
             bridge.engine.acknowledge();
             assert_eq!(bridge.bodies(), [b"a"]);
             bridge.stop().await;
+        });
+    }
+
+    /// Refuses the first message for longer than the stream recognises duplicates.
+    async fn refuse_the_first(bridge: &Bridge) {
+        bridge.send(0, b"a");
+        bridge.send(1, b"b");
+        bridge.until(|engine| engine.pending() == 2).await;
+        bridge.engine.swap();
+        bridge.engine.acknowledge();
+        bridge.engine.refuse();
+        bridge.engine.forget_ids();
+        bridge.until(|engine| engine.pending() > 0).await;
+    }
+
+    #[test]
+    fn a_message_behind_a_refused_one_is_stored_once() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            refuse_the_first(&bridge).await;
+            for _ in 0..3 {
+                bridge.until(|engine| engine.pending() == 1).await;
+                bridge.engine.refuse();
+            }
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            let context = bridge.context.clone();
+            bridge.until(|_| context.counters.out.get() == 2).await;
+            assert_eq!(bridge.bodies(), [b"b", b"a"]);
+            drop(context);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn the_next_process_knows_which_messages_behind_a_refused_one_are_stored() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            refuse_the_first(&bridge).await;
+            let bridge = bridge.restart().await;
+            bridge.until(|engine| engine.pending() > 0).await;
+            bridge.engine.acknowledge();
+            bridge.send(2, b"c");
+            bridge.until(|engine| engine.pending() > 0).await;
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.bodies(), [b"a", b"c"]);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn a_message_that_the_stream_does_not_permit_does_not_hold_up_others() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            bridge.send(0, b"a");
+            bridge.send(1, b"b");
+            bridge.until(|engine| engine.pending() == 2).await;
+            bridge.engine.refuse_as_too_long();
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.bodies(), [b"b"]);
+            let context = bridge.stop().await;
+            assert_eq!(
+                (context.counters.out.get(), context.counters.too_long.get()),
+                (1, 1)
+            );
         });
     }
 

@@ -134,11 +134,7 @@ fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> 
     let (sender, subscriber) = subscribe(rule, &options)?;
     let info = subscriber.info()?;
     warn_of_long_messages(context, &info);
-    let window = Window::new(
-        window_size(rule, &info),
-        &rule.channel(),
-        subscriber.id(),
-    )?;
+    let window = Window::new(window_size(rule, &info), &rule.channel(), subscriber.id())?;
     let subscriber = OwnedFd::from(subscriber);
     // Those of the last process, if they were not used.
     remove(rule, manager);

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -50,7 +51,19 @@ pub struct Window {
 pub struct Record {
     pub header: Header,
     position: u64,
+    mark: Mark,
 }
+
+/// What the bridge writes into the frame of a message, in bytes that are zero there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Received = 0,
+    /// The engine has acknowledged it.
+    Stored = 1,
+}
+
+/// Where a frame has the mark.
+const MARK: Range<usize> = 52..56;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -149,6 +162,11 @@ impl Window {
         }
     }
 
+    /// The engine has the message, and not yet one before it. The next process knows that, too.
+    pub fn set_stored(&mut self, record: &mut Record) {
+        self.mark(record, Mark::Stored);
+    }
+
     /// The message, and all that were received before it, are not needed any more.
     pub fn release(&mut self, record: &Record) {
         self.set(count::TAIL, record.end());
@@ -213,9 +231,20 @@ impl Window {
     fn record(&self, position: u64) -> Option<Record> {
         let frame = self.memory.bytes(position, Header::LEN);
         let header = Header::from_bytes(frame.try_into().ok()?)?;
-        let record = Record { header, position };
+        let mark = Mark::from_bytes(frame[MARK].try_into().ok()?);
+        let record = Record {
+            header,
+            position,
+            mark,
+        };
         let fits = header.len <= self.memory.capacity() - Header::LEN;
         fits.then_some(record)
+    }
+
+    fn mark(&mut self, record: &mut Record, mark: Mark) {
+        record.mark = mark;
+        let frame = self.memory.bytes_mut(record.position, Header::LEN);
+        frame[MARK].copy_from_slice(&(mark as u32).to_ne_bytes());
     }
 
     fn get(&self, index: usize) -> u64 {
@@ -228,7 +257,20 @@ impl Window {
     }
 }
 
+impl Mark {
+    fn from_bytes(bytes: [u8; 4]) -> Self {
+        match u32::from_ne_bytes(bytes) {
+            1 => Self::Stored,
+            _ => Self::Received,
+        }
+    }
+}
+
 impl Record {
+    pub fn is_stored(&self) -> bool {
+        self.mark == Mark::Stored
+    }
+
     fn end(&self) -> u64 {
         let len = Header::LEN + self.header.len;
         self.position + len.next_multiple_of(ALIGN) as u64

@@ -169,6 +169,24 @@ fn a_long_message_is_refused_and_its_length_told() {
 }
 
 #[test]
+fn a_message_that_exceeds_the_limit_of_the_stream_is_too_long() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("limit").await;
+        let config = stream::Config {
+            max_message_size: 100,
+            ..fixture.stream.get_info().await.unwrap().config
+        };
+        let client = async_nats::connect(fixture.server.url()).await.unwrap();
+        jetstream::new(client).update_stream(config).await.unwrap();
+        let long = message("orders.new", "x".repeat(101).leak());
+        let receipt = fixture.engine.publish(long, Some(stored("1"))).await;
+        let failure = within(receipt.unwrap()).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::TooLong, "{failure:?}");
+        assert!(failure.text.contains("max_msg_size"), "{failure:?}");
+    });
+}
+
+#[test]
 fn an_acknowledgement_is_missed_while_the_server_is_gone() {
     runtime().block_on(async {
         let mut fixture = Fixture::start("gone").await;

@@ -2,7 +2,7 @@
 //! An engine in the memory of a test: one stream, and subscriptions without wildcards. A test decides when a message is acknowledged.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,8 +19,9 @@ pub struct MemoryEngine {
 struct State {
     /// Published and neither acknowledged nor refused.
     pending: VecDeque<Pending>,
-    /// Stored, each id once; messages without an id as often as they were published.
-    stored: Vec<(Option<String>, Message)>,
+    stored: Vec<Message>,
+    /// Of the messages that were stored in the duplicate window, which a test ends.
+    ids: BTreeSet<String>,
     incoming: VecDeque<Message>,
     acknowledged: usize,
     waker: Option<Waker>,
@@ -57,17 +58,31 @@ impl MemoryEngine {
 
     /// The oldest message is not stored.
     pub fn refuse(&self) {
+        self.refuse_with(Failure::temporary("refused"));
+    }
+
+    /// The stream does not permit the oldest message.
+    pub fn refuse_as_too_long(&self) {
+        self.refuse_with(too_long());
+    }
+
+    fn refuse_with(&self, failure: Failure) {
         let pending = self.state.borrow_mut().pending.pop_front().unwrap();
-        settle(&pending, Err(Failure::temporary("refused")));
+        settle(&pending, Err(failure));
+    }
+
+    /// The two oldest messages have their fates in the other order.
+    pub fn swap(&self) {
+        self.state.borrow_mut().pending.swap(0, 1);
+    }
+
+    /// The duplicate window of the stream ends.
+    pub fn forget_ids(&self) {
+        self.state.borrow_mut().ids.clear();
     }
 
     pub fn stored(&self) -> Vec<Message> {
-        let state = self.state.borrow();
-        state
-            .stored
-            .iter()
-            .map(|(_, message)| message.clone())
-            .collect()
+        self.state.borrow().stored.clone()
     }
 
     pub fn deliver(&self, message: Message) {
@@ -85,16 +100,12 @@ impl MemoryEngine {
     fn store(&self) -> Pending {
         let mut state = self.state.borrow_mut();
         let pending = state.pending.pop_front().unwrap();
-        let is_new = |id: &String| {
-            !state
-                .stored
-                .iter()
-                .any(|(stored, _)| stored.as_ref() == Some(id))
+        let is_new = match &pending.id {
+            Some(id) => state.ids.insert(id.clone()),
+            None => true,
         };
-        if pending.id.as_ref().is_none_or(is_new) {
-            state
-                .stored
-                .push((pending.id.clone(), pending.message.clone()));
+        if is_new {
+            state.stored.push(pending.message.clone());
         }
         pending
     }
@@ -105,6 +116,13 @@ fn settle(pending: &Pending, result: Result<(), Failure>) {
     outcome.result = Some(result);
     if let Some(waker) = outcome.waker.take() {
         waker.wake();
+    }
+}
+
+fn too_long() -> Failure {
+    Failure {
+        kind: FailureKind::TooLong,
+        text: "too long".to_owned(),
     }
 }
 
@@ -137,10 +155,7 @@ impl Engine for MemoryEngine {
         stored: Option<Stored<'_>>,
     ) -> Result<MemoryReceipt, Failure> {
         if message.body.len() > MESSAGE_MAX {
-            return Err(Failure {
-                kind: FailureKind::TooLong,
-                text: "too long".to_owned(),
-            });
+            return Err(too_long());
         }
         let outcome = Rc::default();
         self.state.borrow_mut().pending.push_back(Pending {

@@ -12,7 +12,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::{AckKind, ContextBuilder, consumer, message::PublishMessage};
+use async_nats::jetstream::{
+    AckKind, ContextBuilder, ErrorCode, consumer, message::PublishMessage,
+};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, jetstream};
 use futures_util::{FutureExt as _, StreamExt as _};
 use nkeys::KeyPair;
@@ -221,6 +223,8 @@ impl Engine for NatsEngine {
         broken.mark_unchanged();
         Ok(Box::pin(async move {
             tokio::select! {
+                // An acknowledgement that has arrived counts, also if the connection has broken since.
+                biased;
                 acknowledged = acknowledged.into_future() => match acknowledged {
                     Ok(_) => Ok(()),
                     Err(error) => Err(stored_failure(&context, error)),
@@ -439,12 +443,29 @@ fn publish_failure(error: async_nats::PublishError) -> Failure {
 fn stored_failure(context: &str, error: PublishError) -> Failure {
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => too_long(&error),
+        _ if exceeds_stream(&error) => Failure {
+            kind: FailureKind::TooLong,
+            text: format!(
+                "{context}: {}; raise max_msg_size of the stream",
+                chain(&error)
+            ),
+        },
         PublishErrorKind::StreamNotFound => Failure::temporary(format!(
             "{context}: no stream stores this subject; create one, or change the subject"
         )),
         PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => missed(context),
         _ => Failure::temporary(format!("{context}: {}; check the stream", chain(&error))),
     }
+}
+
+/// Another attempt would fail, too.
+fn exceeds_stream(error: &PublishError) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref());
+    let code = source.map(|source: &jetstream::Error| source.error_code());
+    matches!(
+        code,
+        Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM)
+    )
 }
 
 fn missed(context: &str) -> Failure {
