@@ -49,6 +49,8 @@ enum Fate<R> {
     /// This bridge has sent it on the bus.
     Own,
     TooLong(String),
+    /// The last process was killed before it had the message whole, and the bus does not have it any more.
+    Lost,
 }
 
 /// Why [`Outgoing::run`] has returned.
@@ -82,9 +84,14 @@ impl<E: Engine> Outgoing<E> {
     }
 
     pub async fn run(&mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        // What the last process received in part is received again before it is published.
-        self.receive()?;
+        if self.subscriber.is_none() {
+            self.window.end();
+        }
         loop {
+            // What the last process received in part is received again before it is published.
+            if self.window.is_uncertain() && !self.is_full {
+                self.receive()?;
+            }
             if let Err(failure) = self.publish().await {
                 self.retry(&failure).await;
                 continue;
@@ -163,6 +170,9 @@ impl<E: Engine> Outgoing<E> {
         if record.is_stored() {
             return Ok(Fate::Stored);
         }
+        if record.is_lost() {
+            return Ok(Fate::Lost);
+        }
         if rule.is_in() && header.sender == self.window.subscriber() {
             return Ok(Fate::Own);
         }
@@ -207,6 +217,9 @@ impl<E: Engine> Outgoing<E> {
                 self.backoff.reset();
                 self.is_probing = false;
             }
+            Fate::Lost => counters.lost.report(1, |_| {
+                format!("{channel}: the last message that the bridge received before it was killed is lost with the bus")
+            }),
             Fate::Published(_) | Fate::Failed | Fate::Own => {}
             Fate::NotAllowed => counters.not_allowed.report(1, |new| {
                 let (uid, gid) = (header.uid, header.gid);
@@ -614,6 +627,32 @@ mod tests {
                 (context.counters.out.get(), context.counters.too_long.get()),
                 (1, 1)
             );
+        });
+    }
+
+    #[test]
+    fn what_is_uncertain_is_published_only_if_it_is_whole() {
+        test(async {
+            for ends in [false, true] {
+                let (sender, subscriber) = subscriber();
+                let engine = MemoryEngine::default();
+                let context = context(RULE, engine.clone());
+                let mut window = Window::new(4096, "orders", 3).unwrap();
+                window.copy_only(&frame(0, b"uncertain"));
+                let file = window.as_fd().try_clone_to_owned().unwrap();
+                let window = Window::restore(file, "orders").unwrap();
+                let descriptor = (!ends).then(|| subscriber.into());
+                let mut outgoing = Outgoing::new(Rc::clone(&context), window, descriptor).unwrap();
+                let (_stop, mut stopped) = watch::channel(false);
+                let run = outgoing.run(&mut stopped);
+                let limited = tokio::time::timeout(Duration::from_millis(100), run).await;
+                let lost = context.counters.lost.get();
+                match ends {
+                    true => assert_eq!((limited.unwrap().unwrap(), lost), (End::Bus, 1)),
+                    false => assert_eq!((engine.pending(), lost), (1, 0)),
+                }
+                drop(sender);
+            }
         });
     }
 

@@ -3,7 +3,8 @@
 //! next process.
 //!
 //! The kernel copies a message with its frame to the head of the window, where the frame was cleared before. Whenever the process is killed,
-//! the next one finds the message: before the head if that was advanced, otherwise at it.
+//! the next one finds the message: before the head if that was advanced, otherwise at it. A message at the head is uncertain until the next
+//! receive: the kernel may have copied a part of it.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -42,8 +43,10 @@ mod count {
 
 pub struct Window {
     memory: WindowMemory,
-    /// Received, and not taken yet.
+    /// Received, and not taken yet. Only the last one may be uncertain.
     received: VecDeque<Record>,
+    /// Messages that were taken, and neither released nor put back.
+    taken: usize,
 }
 
 /// A message in the window.
@@ -60,6 +63,10 @@ enum Mark {
     Received = 0,
     /// The engine has acknowledged it.
     Stored = 1,
+    /// It may be there in part: the last process was killed while the kernel copied it, or right after that. What is received next decides.
+    Uncertain = 2,
+    /// It was there in part, and the bus does not have it any more.
+    Lost = 3,
 }
 
 /// Where a frame has the mark.
@@ -93,6 +100,7 @@ impl Window {
         Ok(Self {
             memory,
             received: VecDeque::new(),
+            taken: 0,
         })
     }
 
@@ -101,6 +109,7 @@ impl Window {
         let mut window = Self {
             memory: WindowMemory::restore(file)?,
             received: VecDeque::new(),
+            taken: 0,
         };
         ensure!(
             window.get(count::MAGIC) == MAGIC,
@@ -126,6 +135,7 @@ impl Window {
             position = record.end();
         }
         window.find_last();
+        window.release_replaced();
         Ok(window)
     }
 
@@ -140,9 +150,15 @@ impl Window {
         let buffer = self.memory.bytes_mut(head, room);
         match read(subscriber, buffer) {
             Ok(_) => {}
-            Err(Errno::EAGAIN) => return Ok(Received::Nothing),
+            Err(Errno::EAGAIN) => {
+                self.decide(Mark::Received);
+                return Ok(Received::Nothing);
+            }
             Err(Errno::EMSGSIZE) => return Ok(Received::Full),
-            Err(Errno::EPIPE | Errno::ESHUTDOWN) => return Ok(Received::Ended),
+            Err(Errno::EPIPE | Errno::ESHUTDOWN) => {
+                self.end();
+                return Ok(Received::Ended);
+            }
             Err(errno) => return Err(errno),
         }
         let record = self.record(head).ok_or(Errno::EBADMSG)?;
@@ -150,26 +166,54 @@ impl Window {
         Ok(Received::Message)
     }
 
-    /// The next message that was received.
+    /// The next message that was received, unless it is uncertain.
     pub fn take(&mut self) -> Option<Record> {
+        if !self.received.front()?.is_certain() {
+            return None;
+        }
+        self.taken += 1;
         self.received.pop_front()
+    }
+
+    /// Whether the next receive decides about a message.
+    pub fn is_uncertain(&self) -> bool {
+        self.received
+            .back()
+            .is_some_and(|record| !record.is_certain())
+    }
+
+    /// Nothing is received any more, so that nobody knows whether an uncertain message is whole.
+    pub fn end(&mut self) {
+        self.decide(Mark::Lost);
     }
 
     /// Messages that were taken are to be taken again, before others.
     pub fn put_back(&mut self, records: impl DoubleEndedIterator<Item = Record>) {
         for record in records.rev() {
+            self.taken -= 1;
             self.received.push_front(record);
         }
     }
 
     /// The engine has the message, and not yet one before it. The next process knows that, too.
     pub fn set_stored(&mut self, record: &mut Record) {
-        self.mark(record, Mark::Stored);
+        record.set_mark(Mark::Stored, &mut self.memory);
     }
 
     /// The message, and all that were received before it, are not needed any more.
     pub fn release(&mut self, record: &Record) {
+        self.taken -= 1;
         self.set(count::TAIL, record.end());
+        if self.taken == 0 {
+            self.release_replaced();
+        }
+    }
+
+    /// Copies that others have replaced, before the next message.
+    fn release_replaced(&mut self) {
+        let head = self.get(count::HEAD);
+        let next = self.received.front().map_or(head, |next| next.position);
+        self.set(count::TAIL, next);
     }
 
     pub fn body(&self, record: &Record) -> &[u8] {
@@ -190,8 +234,8 @@ impl Window {
         self.get(count::SUBSCRIBER)
     }
 
-    /// The message that the kernel copied for the last process, which ended before it advanced the head. A message that was copied in
-    /// part is still in the bus: it is received again, and [`add`](Self::add) drops this copy.
+    /// The message that the kernel copied for the last process, which ended before it advanced the head. The kernel writes the frame before
+    /// the body. If the body is not complete, the bus still has the message, and gives it again.
     fn find_last(&mut self) {
         let (tail, head) = (self.get(count::TAIL), self.get(count::HEAD));
         let room = self.memory.capacity() as u64 - (head - tail);
@@ -201,7 +245,8 @@ impl Window {
         let record = self
             .record(head)
             .filter(|record| record.end() - tail <= self.memory.capacity() as u64);
-        if let Some(record) = record {
+        if let Some(mut record) = record {
+            record.set_mark(Mark::Uncertain, &mut self.memory);
             self.add(record);
         }
     }
@@ -218,13 +263,26 @@ impl Window {
         self.set(count::HEAD, record.end());
     }
 
-    /// Replaces a copy of the same message, which is one in part.
+    /// Decides about an uncertain message before it: the same message replaces it.
     fn push(&mut self, record: Record) {
-        let last = self.received.back().map(|last| last.header.sequence);
-        if last == Some(record.header.sequence) {
-            self.received.pop_back();
+        if let Some(last) = self.received.back().filter(|last| !last.is_certain()) {
+            let (last, next) = (&last.header, &record.header);
+            if last.sequence == next.sequence {
+                self.received.pop_back();
+            } else if next.lost == 0 || next.sequence == last.sequence + 1 + next.lost {
+                self.decide(Mark::Received);
+            } else {
+                self.decide(Mark::Lost);
+            }
         }
         self.received.push_back(record);
+    }
+
+    fn decide(&mut self, mark: Mark) {
+        let last = self.received.back_mut();
+        if let Some(last) = last.filter(|last| !last.is_certain()) {
+            last.set_mark(mark, &mut self.memory);
+        }
     }
 
     /// The message at a position, if its frame is one and it is not longer than the window.
@@ -241,12 +299,6 @@ impl Window {
         fits.then_some(record)
     }
 
-    fn mark(&mut self, record: &mut Record, mark: Mark) {
-        record.mark = mark;
-        let frame = self.memory.bytes_mut(record.position, Header::LEN);
-        frame[MARK].copy_from_slice(&(mark as u32).to_ne_bytes());
-    }
-
     fn get(&self, index: usize) -> u64 {
         self.memory.count(index).load(Ordering::Acquire)
     }
@@ -261,6 +313,8 @@ impl Mark {
     fn from_bytes(bytes: [u8; 4]) -> Self {
         match u32::from_ne_bytes(bytes) {
             1 => Self::Stored,
+            2 => Self::Uncertain,
+            3 => Self::Lost,
             _ => Self::Received,
         }
     }
@@ -269,6 +323,20 @@ impl Mark {
 impl Record {
     pub fn is_stored(&self) -> bool {
         self.mark == Mark::Stored
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.mark == Mark::Lost
+    }
+
+    fn set_mark(&mut self, mark: Mark, memory: &mut WindowMemory) {
+        self.mark = mark;
+        let frame = memory.bytes_mut(self.position, Header::LEN);
+        frame[MARK].copy_from_slice(&(mark as u32).to_ne_bytes());
+    }
+
+    fn is_certain(&self) -> bool {
+        self.mark != Mark::Uncertain
     }
 
     fn end(&self) -> u64 {
@@ -319,6 +387,16 @@ pub mod tests {
         frame
     }
 
+    impl Window {
+        /// The process ends between the copy and the store of the head.
+        pub fn copy_only(&mut self, message: &[u8]) {
+            let head = self.get(count::HEAD);
+            self.set(count::CLEARED, head);
+            let head = self.memory.bytes_mut(head, message.len());
+            head.copy_from_slice(message);
+        }
+    }
+
     fn window() -> Window {
         Window::new(4096, "orders", 3).unwrap()
     }
@@ -327,6 +405,13 @@ pub mod tests {
         let file = window.as_fd().try_clone_to_owned().unwrap();
         drop(window);
         Window::restore(file, "orders").unwrap()
+    }
+
+    /// What is taken after the bus has nothing more.
+    fn all_bodies(window: &mut Window) -> Vec<(u64, Vec<u8>)> {
+        let (_sender, subscriber) = subscriber();
+        assert_eq!(window.receive(subscriber.as_fd()), Ok(Received::Nothing));
+        bodies(window)
     }
 
     fn bodies(window: &mut Window) -> Vec<(u64, Vec<u8>)> {
@@ -377,22 +462,14 @@ pub mod tests {
         assert_eq!(bodies(&mut window), [(11, vec![11]), (12, vec![12])]);
     }
 
-    /// The process ends between the copy and the store of the head.
-    fn copied_only(window: &mut Window, message: &[u8]) {
-        let head = window.get(count::HEAD);
-        window.set(count::CLEARED, head);
-        window
-            .memory
-            .bytes_mut(head, message.len())
-            .copy_from_slice(message);
-    }
-
     #[test]
     fn a_message_that_was_copied_last_is_found() {
         let mut window = window();
-        copied_only(&mut window, &frame(10, b"last"));
+        window.copy_only(&frame(10, b"last"));
         let mut window = restored(window);
-        assert_eq!(bodies(&mut window), [(10, b"last".to_vec())]);
+        assert!(window.is_uncertain());
+        assert_eq!(all_bodies(&mut window), [(10, b"last".to_vec())]);
+        assert!(!restored(window).is_uncertain());
     }
 
     #[test]
@@ -400,7 +477,7 @@ pub mod tests {
         let (sender, subscriber) = subscriber();
         let mut window = window();
         let message = frame(10, b"whole message");
-        copied_only(&mut window, &message[..70]);
+        window.copy_only(&message[..70]);
         let mut window = restored(window);
         sender.send(&message).unwrap();
         window.receive(subscriber.as_fd()).unwrap();
@@ -412,11 +489,69 @@ pub mod tests {
     fn the_second_copy_is_found_if_the_next_process_is_killed_too() {
         let mut window = window();
         let message = frame(10, b"whole message");
-        copied_only(&mut window, &message[..70]);
+        window.copy_only(&message[..70]);
         let mut window = restored(window);
-        copied_only(&mut window, &message);
+        window.copy_only(&message);
         let mut window = restored(window);
-        assert_eq!(bodies(&mut window), [(10, b"whole message".to_vec())]);
+        assert_eq!(all_bodies(&mut window), [(10, b"whole message".to_vec())]);
+    }
+
+    #[test]
+    fn a_message_in_part_is_not_taken_while_there_is_no_room_for_it() {
+        let (sender, subscriber) = subscriber();
+        let mut window = window();
+        let long = vec![7; window.memory.capacity() / 2 - 64 - 8];
+        sender.send(&frame(10, &long)).unwrap();
+        window.receive(subscriber.as_fd()).unwrap();
+        let message = frame(11, &long);
+        window.copy_only(&message[..70]);
+        let mut window = restored(window);
+        assert_eq!(window.receive(subscriber.as_fd()), Ok(Received::Full));
+        let first = window.take().unwrap();
+        assert!(window.take().is_none() && window.is_uncertain());
+        window.release(&first);
+        sender.send(&message).unwrap();
+        assert_eq!(window.receive(subscriber.as_fd()), Ok(Received::Message));
+        assert_eq!(bodies(&mut window), [(11, long)]);
+    }
+
+    #[test]
+    fn a_message_in_part_is_lost_with_the_bus() {
+        let (sender, subscriber) = subscriber();
+        let part = || {
+            let mut window = window();
+            window.copy_only(&frame(10, b"whole message")[..70]);
+            restored(window)
+        };
+        let mut ended = part();
+        ended.end();
+        assert!(ended.take().unwrap().is_lost());
+        // With the policy drop, the bus has lost it, too.
+        for (lost, is_lost) in [(0, false), (2, false), (3, true)] {
+            let mut dropped = part();
+            let mut next = frame(13, b"next");
+            next[32..40].copy_from_slice(&u64::to_ne_bytes(lost));
+            sender.send(&next).unwrap();
+            dropped.receive(subscriber.as_fd()).unwrap();
+            assert_eq!(dropped.take().unwrap().is_lost(), is_lost, "{lost}");
+            assert_eq!(dropped.take().unwrap().header.sequence, 13);
+        }
+    }
+
+    #[test]
+    fn copies_in_part_do_not_fill_the_window() {
+        let (sender, subscriber) = subscriber();
+        let mut window = window();
+        let message = frame(10, &vec![7; window.memory.capacity() / 2 - 64 - 8]);
+        for _ in 0..5 {
+            window.copy_only(&message[..70]);
+            window = restored(window);
+        }
+        sender.send(&message).unwrap();
+        assert_eq!(window.receive(subscriber.as_fd()), Ok(Received::Message));
+        let record = window.take().unwrap();
+        window.release(&record);
+        assert!(window.is_empty());
     }
 
     /// The kill is between a store and the next one: each state of the counts that a receive passes.
@@ -425,7 +560,7 @@ pub mod tests {
         for stores in 0..=2 {
             let mut window = window();
             let first = frame(0, b"first");
-            copied_only(&mut window, &first);
+            window.copy_only(&first);
             let record = window.record(0).unwrap();
             if stores > 0 {
                 window.set(count::HEAD, record.end());
@@ -434,7 +569,11 @@ pub mod tests {
                 window.clear();
             }
             let mut window = restored(window);
-            assert_eq!(bodies(&mut window), [(0, b"first".to_vec())], "{stores}");
+            assert_eq!(
+                all_bodies(&mut window),
+                [(0, b"first".to_vec())],
+                "{stores}"
+            );
         }
     }
 

@@ -16,6 +16,8 @@ use nix::sys::mman::{MapFlags, ProtFlags, mlock, mmap, mmap_anonymous, munmap};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
+use crate::log;
+
 #[derive(Debug)]
 pub struct WindowMemory {
     file: OwnedFd,
@@ -72,9 +74,14 @@ impl WindowMemory {
         };
         memory.fill(0, page + capacity, 0)?;
         memory.fill(page + capacity, capacity, page)?;
-        // A page that is not present would only delay a copy of the kernel.
+        // A page that is not present would delay a copy of the kernel, which a kill could then end in part.
         // SAFETY: the addresses are mapped.
-        let _ = unsafe { mlock(memory.start, len) };
+        if let Err(errno) = unsafe { mlock(memory.start, len) } {
+            log::line(format_args!(
+                "cannot lock {len} bytes in memory: {}; raise LimitMEMLOCK of the service",
+                errno.desc()
+            ));
+        }
         Ok(memory)
     }
 
