@@ -50,13 +50,14 @@ pub struct Counters {
     pub too_long: Counter,
     pub looped: Counter,
     pub no_subscriber: Counter,
+    pub send_failed: Counter,
     pub retried: Counter,
 }
 
 type Read = fn(&Counters) -> &Counter;
 
 /// The name in metrics, the description, and the counter.
-pub const COUNTERS: [(&str, &str, Read); 8] = [
+pub const COUNTERS: [(&str, &str, Read); 9] = [
     ("messages_out", "Messages that the server has", |all| {
         &all.out
     }),
@@ -70,7 +71,7 @@ pub const COUNTERS: [(&str, &str, Read); 8] = [
     ),
     (
         "messages_lost",
-        "Messages that the bus had no room for, with full = drop",
+        "Messages that the bus had no room for, with full = drop, or that a kill lost with the bus",
         |all| &all.lost,
     ),
     (
@@ -89,6 +90,11 @@ pub const COUNTERS: [(&str, &str, Read); 8] = [
         |all| &all.no_subscriber,
     ),
     (
+        "send_failures",
+        "Attempts to send on a bus that failed otherwise",
+        |all| &all.send_failed,
+    ),
+    (
         "retries",
         "Attempts to publish or to subscribe that were repeated",
         |all| &all.retried,
@@ -104,6 +110,7 @@ impl fmt::Display for Counters {
             (&self.too_long, "too long"),
             (&self.looped, "looped"),
             (&self.no_subscriber, "without subscriber"),
+            (&self.send_failed, "failed to send"),
             (&self.retried, "retried"),
         ] {
             if counter.get() > 0 {

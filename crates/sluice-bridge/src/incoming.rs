@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sluice::bus::{AsyncSender, SendError};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::backoff::Backoff;
-use crate::engine::{ConsumerOptions, Engine, Failure, Subscription};
+use crate::engine::{ConsumerOptions, Engine, Failure, Message, Subscription};
 use crate::headers;
 use crate::rule::Context;
 
@@ -28,8 +28,8 @@ impl Bus for AsyncSender {
     }
 }
 
-/// Returns when the bus has ended, with the reason.
-pub async fn run<E: Engine>(context: &Rc<Context<E>>, bus: &impl Bus) -> SendError {
+/// Returns when the bus was destroyed.
+pub async fn run<E: Engine>(context: &Rc<Context<E>>, bus: &impl Bus) {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     loop {
         let Context { rule, engine, .. } = &**context;
@@ -47,7 +47,7 @@ pub async fn run<E: Engine>(context: &Rc<Context<E>>, bus: &impl Bus) -> SendErr
             }
         };
         match ended {
-            Ended::Bus(error) => return error,
+            Ended::Bus => return,
             Ended::Engine(failure) => {
                 let (channel, text) = (rule.channel(), &failure.text);
                 context.counters.retried.report(1, |_| {
@@ -61,7 +61,7 @@ pub async fn run<E: Engine>(context: &Rc<Context<E>>, bus: &impl Bus) -> SendErr
 
 /// What ends a subscription.
 enum Ended {
-    Bus(SendError),
+    Bus,
     Engine(Failure),
 }
 
@@ -106,12 +106,24 @@ async fn deliver<E: Engine, S: Subscription>(
         }
         return acknowledge(subscription).await;
     }
+    tokio::select! {
+        sent = send::<_, S>(context, bus, &message) => sent?,
+        extended = extend(subscription) => return Err(Ended::Engine(extended)),
+    }
+    acknowledge(subscription).await
+}
+
+/// Until the bus has the message, or never takes it.
+async fn send<E, S: Subscription>(
+    context: &Context<E>,
+    bus: &impl Bus,
+    message: &Message,
+) -> Result<(), Ended> {
+    let Context { counters, rule, .. } = context;
+    let channel = rule.channel();
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     loop {
-        let sent = tokio::select! {
-            sent = bus.send(&message.body) => sent,
-            extended = extend(subscription) => return Err(Ended::Engine(extended)),
-        };
-        match sent {
+        match bus.send(&message.body).await {
             Ok(()) => counters.incoming.add(1),
             Err(SendError::MessageTooLong { len, max }) => counters.too_long.report(1, |new| {
                 format!("{channel}: {new} messages did not come in, the last of {len} bytes, where the bus permits {max}; create the bus with a larger capacity")
@@ -122,14 +134,21 @@ async fn deliver<E: Engine, S: Subscription>(
                     format!("{channel}: a message {fate}, because the multicast bus has no subscriber; start one")
                 });
                 if S::KEEPS {
-                    let waited = timeout(RETRY.1, extend(subscription)).await;
-                    waited.map_or(Ok(()), |failure| Err(Ended::Engine(failure)))?;
+                    sleep(RETRY.1).await;
                     continue;
                 }
             }
-            Err(error) => return Err(Ended::Bus(error)),
+            Err(SendError::Destroyed) => return Err(Ended::Bus),
+            Err(error) => {
+                counters.send_failed.report(1, |_| {
+                    let text = sluice::explain(&error);
+                    format!("{channel}: cannot send on the bus: {text}; trying again")
+                });
+                backoff.wait().await;
+                continue;
+            }
         }
-        return acknowledge(subscription).await;
+        return Ok(());
     }
 }
 
@@ -159,7 +178,6 @@ mod tests {
     use tokio::task::{LocalSet, spawn_local};
 
     use super::*;
-    use crate::engine::Message;
     use crate::engine::memory::MemoryEngine;
     use crate::rule::tests::context;
 
@@ -217,7 +235,7 @@ mod tests {
             sleep(Duration::from_secs(60)).await;
             bus.results.borrow_mut().push_back(SendError::Destroyed);
             engine.deliver(message("last", "b"));
-            assert!(matches!(task.await.unwrap(), SendError::Destroyed));
+            task.await.unwrap();
         });
         (bus, engine, Rc::into_inner(context).unwrap())
     }
@@ -231,6 +249,30 @@ mod tests {
             (engine.acknowledged(), context.counters.incoming.get()),
             (1, 1)
         );
+    }
+
+    #[test]
+    fn only_its_destruction_ends_a_bus() {
+        let failures = || SendError::NotAddressable;
+        let (bus, engine, context) = bridge(
+            STREAM,
+            vec![failures(), failures()],
+            vec![message("one", "b")],
+        );
+        assert_eq!(*bus.sent.borrow(), [b"one"]);
+        assert_eq!(
+            (engine.acknowledged(), context.counters.send_failed.get()),
+            (1, 2)
+        );
+    }
+
+    #[test]
+    fn a_message_that_waits_for_a_subscriber_is_extended() {
+        let results = (0..11).map(|_| SendError::NoSubscriber).collect();
+        let (bus, engine, _) = bridge(STREAM, results, vec![message("one", "b")]);
+        assert_eq!(*bus.sent.borrow(), [b"one"]);
+        // In 55 s.
+        assert_eq!(engine.extended(), 5);
     }
 
     #[test]

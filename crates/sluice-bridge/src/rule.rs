@@ -106,7 +106,7 @@ async fn bridge<E: Engine>(
     };
     let Some(window) = endpoint.window else {
         return Ok(tokio::select! {
-            _ = incoming => End::Bus,
+            () = incoming => End::Bus,
             _ = stop.wait_for(|stop| *stop) => End::Stopped,
         });
     };

@@ -24,6 +24,7 @@ struct State {
     ids: BTreeSet<String>,
     incoming: VecDeque<Message>,
     acknowledged: usize,
+    extended: usize,
     waker: Option<Waker>,
 }
 
@@ -95,6 +96,10 @@ impl MemoryEngine {
 
     pub fn acknowledged(&self) -> usize {
         self.state.borrow().acknowledged
+    }
+
+    pub fn extended(&self) -> usize {
+        self.state.borrow().extended
     }
 
     fn store(&self) -> Pending {
@@ -204,6 +209,7 @@ impl<const KEEPS: bool> Subscription for MemorySubscription<KEEPS> {
     }
 
     async fn extend(&mut self) -> Result<(), Failure> {
+        self.0.state.borrow_mut().extended += 1;
         Ok(())
     }
 }
