@@ -271,6 +271,7 @@ impl Engine for NatsEngine {
             batch: None,
             received: VecDeque::new(),
             current: None,
+            is_long: false,
         })
     }
 
@@ -312,6 +313,8 @@ pub struct NatsConsumer {
     batch: Option<consumer::pull::Batch>,
     received: VecDeque<jetstream::Message>,
     current: Option<jetstream::Message>,
+    /// The next message exceeds the bytes of a batch: it is fetched alone, and without this limit.
+    is_long: bool,
 }
 
 impl Subscription for NatsConsumer {
@@ -328,6 +331,7 @@ impl Subscription for NatsConsumer {
                 None => {
                     self.delivered_before = self.delivered;
                     self.batch = Some(self.fetch().await?);
+                    self.is_long = false;
                 }
                 Some(batch) => match batch.next().await {
                     Some(message) => self.add(message)?,
@@ -362,11 +366,11 @@ impl Subscription for NatsConsumer {
 
 impl NatsConsumer {
     async fn fetch(&self) -> Result<consumer::pull::Batch, Failure> {
-        let batch = self
-            .consumer
-            .batch()
-            .max_messages(self.messages)
-            .max_bytes(self.bytes);
+        let batch = self.consumer.batch();
+        let batch = match self.is_long {
+            true => batch.max_messages(1),
+            false => batch.max_messages(self.messages).max_bytes(self.bytes),
+        };
         batch.expires(FETCH).messages().await.map_err(failure)
     }
 
@@ -392,16 +396,11 @@ impl NatsConsumer {
     /// A batch ends early before a message that exceeds its bytes.
     fn end_batch(&mut self, error: &str) -> Result<(), Failure> {
         self.batch = None;
-        let is_full = error.contains("Message Size Exceeds MaxBytes");
-        if is_full && self.delivered > self.delivered_before {
+        if error.contains("Message Size Exceeds MaxBytes") {
+            self.is_long = self.delivered == self.delivered_before;
             return Ok(());
         }
-        let advice = if is_full {
-            "raise in_flight_bytes"
-        } else {
-            "check the stream"
-        };
-        Err(Failure::temporary(format!("{error}; {advice}")))
+        Err(Failure::temporary(format!("{error}; check the stream")))
     }
 }
 
