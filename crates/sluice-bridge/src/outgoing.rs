@@ -173,7 +173,8 @@ impl<E: Engine> Outgoing<E> {
         if record.is_lost() {
             return Ok(Fate::Lost);
         }
-        if rule.is_in() && header.sender == self.window.subscriber() {
+        // Also if the rule had both directions in the last process.
+        if header.sender == self.window.subscriber() {
             return Ok(Fate::Own);
         }
         if !rule.permits(header.uid, header.gid) {
@@ -602,15 +603,17 @@ mod tests {
     #[test]
     fn what_the_bridge_has_sent_does_not_go_back() {
         test(async {
-            let bridge = Bridge::start(&RULE.replace("\"out\"", "\"both\""));
-            let mut own = frame(0, b"own");
-            own[16..24].copy_from_slice(&3_u64.to_ne_bytes());
-            bridge.sender.send(&own).unwrap();
-            bridge.send(1, b"other");
-            bridge.until(|engine| engine.pending() == 1).await;
-            bridge.engine.acknowledge();
-            assert_eq!(bridge.bodies(), [b"other"]);
-            bridge.stop().await;
+            for direction in ["both", "out"] {
+                let bridge = Bridge::start(&RULE.replace("out", direction));
+                let mut own = frame(0, b"own");
+                own[16..24].copy_from_slice(&3_u64.to_ne_bytes());
+                bridge.sender.send(&own).unwrap();
+                bridge.send(1, b"other");
+                bridge.until(|engine| engine.pending() == 1).await;
+                bridge.engine.acknowledge();
+                assert_eq!(bridge.bodies(), [b"other"]);
+                bridge.stop().await;
+            }
         });
     }
 
