@@ -14,8 +14,9 @@ use crate::headers;
 use crate::rule::Context;
 
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A message that waits for the bus tells the engine so at this interval, which is a part of ACKNOWLEDGE_WITHIN.
-const EXTEND: Duration = Duration::from_secs(10);
+/// A message that waits for the bus tells the engine so at this interval, which is a part of ACKNOWLEDGE_WITHIN, and less than the 5 seconds
+/// after which a client may drop what was delivered.
+const EXTEND: Duration = Duration::from_secs(4);
 
 /// What a message is sent on.
 pub trait Bus {
@@ -272,7 +273,7 @@ mod tests {
         let (bus, engine, _) = bridge(STREAM, results, vec![message("one", "b")]);
         assert_eq!(*bus.sent.borrow(), [b"one"]);
         // In 55 s.
-        assert_eq!(engine.extended(), 5);
+        assert_eq!(engine.extended(), 13);
     }
 
     #[test]

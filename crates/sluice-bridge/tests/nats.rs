@@ -290,6 +290,25 @@ fn a_batch_ends_before_its_bytes_are_exceeded() {
 }
 
 #[test]
+fn a_batch_outlives_a_slow_bus() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("slow").await;
+        for (id, body) in [("1", "one"), ("2", "two"), ("3", "three")] {
+            fixture.store(id, body).await;
+        }
+        let mut consumer = fixture.consume_at_most(4, 1 << 20).await;
+        assert_eq!(within(consumer.next()).await.unwrap().body, "one");
+        consumer.acknowledge().await.unwrap();
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(within(consumer.next()).await.unwrap().body, "two");
+        // The client drops the batch after 10 s.
+        sleep(Duration::from_secs(11)).await;
+        consumer.acknowledge().await.unwrap();
+        assert_eq!(within(consumer.next()).await.unwrap().body, "three");
+    });
+}
+
+#[test]
 fn core_messages_arrive_without_a_stream() {
     runtime().block_on(async {
         let fixture = Fixture::start("core").await;

@@ -322,6 +322,7 @@ impl Subscription for NatsConsumer {
 
     async fn next(&mut self) -> Result<Message, Failure> {
         loop {
+            self.take_delivered()?;
             if let Some(message) = self.received.pop_front() {
                 let copy = received(message.message.clone());
                 self.current = Some(message);
@@ -350,13 +351,7 @@ impl Subscription for NatsConsumer {
 
     async fn extend(&mut self) -> Result<(), Failure> {
         // Also what the server has delivered since.
-        while let Some(Some(message)) = self
-            .batch
-            .as_mut()
-            .and_then(|batch| batch.next().now_or_never())
-        {
-            self.add(message)?;
-        }
+        self.take_delivered()?;
         for message in self.current.iter().chain(&self.received) {
             message.ack_with(AckKind::Progress).await.map_err(other)?;
         }
@@ -372,6 +367,18 @@ impl NatsConsumer {
             false => batch.max_messages(self.messages).max_bytes(self.bytes),
         };
         batch.expires(FETCH).messages().await.map_err(failure)
+    }
+
+    /// The client drops a batch, with the messages that were delivered, 5 seconds after its end at the server.
+    fn take_delivered(&mut self) -> Result<(), Failure> {
+        while let Some(message) = self
+            .batch
+            .as_mut()
+            .and_then(|batch| batch.next().now_or_never().flatten())
+        {
+            self.add(message)?;
+        }
+        Ok(())
     }
 
     fn add(
