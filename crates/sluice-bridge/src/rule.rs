@@ -39,6 +39,8 @@ struct Endpoint {
     sender: Option<Sender>,
     subscriber: Option<OwnedFd>,
     window: Option<Window>,
+    /// Of the messages that the bus permits, if it was opened for those that go out.
+    message_max: Option<u64>,
 }
 
 /// The names of a rule's descriptors at the service manager.
@@ -111,14 +113,19 @@ async fn bridge<E: Engine>(
         });
     };
     let mut outgoing = Outgoing::new(Rc::clone(context), window, endpoint.subscriber)?;
-    // The end of the bus ends this, too; what has come in is on the bus.
-    let incoming = async {
-        incoming.await;
+    let warning = async {
+        if let Some(max) = endpoint.message_max {
+            warn_of_long_messages(context, max).await;
+        }
+    };
+    // The end of the bus ends these, too; what has come in is on the bus.
+    let others = async {
+        tokio::join!(incoming, warning);
         pending().await
     };
     tokio::select! {
         end = outgoing.run(stop) => end,
-        () = incoming => unreachable!("it is pending for ever"),
+        () = others => unreachable!("they are pending for ever"),
     }
 }
 
@@ -133,7 +140,6 @@ fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> 
     }
     let (sender, subscriber) = subscribe(rule, &options)?;
     let info = subscriber.info()?;
-    warn_of_long_messages(context, &info);
     let window = Window::new(window_size(rule, &info), &rule.channel(), subscriber.id())?;
     let subscriber = OwnedFd::from(subscriber);
     // Those of the last process, if they were not used.
@@ -152,6 +158,7 @@ fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> 
         sender,
         subscriber: Some(subscriber),
         window: Some(window),
+        message_max: Some(info.message_max),
     })
 }
 
@@ -189,19 +196,21 @@ fn window_size(rule: &BusRule, info: &BusInfo) -> usize {
     usize::try_from(rule.in_flight_bytes().max(2 * longest)).unwrap_or(usize::MAX)
 }
 
-fn warn_of_long_messages<E: Engine>(context: &Context<E>, info: &BusInfo) {
-    let longest = info.message_max + HEADERS;
-    if let Some(max) = context
-        .engine
-        .message_max()
-        .filter(|max| (*max as u64) < longest)
-    {
+/// The server tells its maximum when it is connected.
+async fn warn_of_long_messages<E: Engine>(context: &Context<E>, message_max: u64) {
+    if let Some(max) = shorter_message_max(&context.engine, message_max).await {
         let channel = context.rule.channel();
         log::line(format_args!(
-            "{channel}: the bus permits messages of {} bytes, the server {max} with headers; longer ones do not go out",
-            info.message_max
+            "{channel}: the bus permits messages of {message_max} bytes, the server {max} with headers; longer ones do not go out"
         ));
     }
+}
+
+/// The maximum of the server, if the bus permits longer messages.
+async fn shorter_message_max<E: Engine>(engine: &E, message_max: u64) -> Option<usize> {
+    engine.connected().await;
+    let max = engine.message_max()?;
+    ((max as u64) < message_max + HEADERS).then_some(max)
 }
 
 /// The subscription and the window of the last process.
@@ -216,10 +225,9 @@ fn restore(rule: &BusRule, mut kept: Kept) -> Option<Endpoint> {
     match (restored, window) {
         (None, None) => None,
         // It was stored after the window, so there is one.
-        (Some(Ok((sender, subscriber))), Some(window)) => Some(Endpoint {
-            sender,
-            subscriber: Some(subscriber),
+        (Some(Ok(endpoint)), Some(window)) => Some(Endpoint {
             window: Some(window),
+            ..endpoint
         }),
         (restored, window) => {
             if let Some(Err(error)) = restored {
@@ -241,20 +249,15 @@ fn note_lost(channel: &str, error: &anyhow::Error) {
     ));
 }
 
-fn restore_bus(
-    rule: &BusRule,
-    bus: OwnedFd,
-    window: Option<&Window>,
-) -> Result<(Option<Sender>, OwnedFd)> {
+/// An endpoint without its window.
+fn restore_bus(rule: &BusRule, bus: OwnedFd, window: Option<&Window>) -> Result<Endpoint> {
     let sender = match rule.is_in() {
         true => Some(Sender::attach(bus.try_clone()?)?),
         false => None,
     };
     let subscriber = Subscriber::attach(bus)?;
-    let policy = subscriber
-        .info()?
-        .endpoint
-        .and_then(|endpoint| endpoint.policy);
+    let info = subscriber.info()?;
+    let policy = info.endpoint.and_then(|endpoint| endpoint.policy);
     let expected = match rule.full() {
         Full::Block => Policy::Block,
         Full::Drop => Policy::Drop,
@@ -268,7 +271,12 @@ fn restore_bus(
         window.is_some_and(|window| window.subscriber() == subscriber.id()),
         "the messages in flight are of another subscription"
     );
-    Ok((sender, subscriber.into()))
+    Ok(Endpoint {
+        sender,
+        subscriber: Some(subscriber.into()),
+        window: None,
+        message_max: Some(info.message_max),
+    })
 }
 
 /// The service manager closes the descriptors of an ended bus.
@@ -287,8 +295,11 @@ fn remove(rule: &BusRule, manager: &Manager) {
 
 #[cfg(test)]
 pub mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::config::tests::rule;
+    use crate::engine::memory::{MESSAGE_MAX, MemoryEngine};
 
     /// Of a rule with these lines, for the bus `orders`.
     pub fn context<E>(lines: &str, engine: E) -> Rc<Context<E>> {
@@ -298,6 +309,30 @@ pub mod tests {
             engine,
             counters: Counters::default(),
         })
+    }
+
+    #[test]
+    fn a_maximum_of_the_server_is_known_after_it_is_connected() {
+        let engine = MemoryEngine::default();
+        engine.disconnect();
+        for bus_max in [MESSAGE_MAX as u64, 0] {
+            assert!(
+                shorter_message_max(&engine, bus_max)
+                    .now_or_never()
+                    .is_none()
+            );
+        }
+        engine.connect();
+        let shorter = |bus_max| {
+            shorter_message_max(&engine, bus_max)
+                .now_or_never()
+                .unwrap()
+        };
+        assert_eq!(shorter(MESSAGE_MAX as u64), None);
+        assert_eq!(
+            shorter(MESSAGE_MAX as u64 + 1),
+            Some(MESSAGE_MAX + HEADERS as usize)
+        );
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use tokio::task::yield_now;
+
 use super::{ConsumerOptions, Engine, Failure, FailureKind, Message, Stored, Subscription};
 
 #[derive(Clone, Default)]
@@ -26,6 +28,7 @@ struct State {
     acknowledged: usize,
     extended: usize,
     waker: Option<Waker>,
+    is_disconnected: bool,
 }
 
 struct Pending {
@@ -41,6 +44,14 @@ struct Outcome {
 }
 
 impl MemoryEngine {
+    pub fn disconnect(&self) {
+        self.state.borrow_mut().is_disconnected = true;
+    }
+
+    pub fn connect(&self) {
+        self.state.borrow_mut().is_disconnected = false;
+    }
+
     pub fn pending(&self) -> usize {
         self.state.borrow().pending.len()
     }
@@ -148,10 +159,14 @@ impl Engine for MemoryEngine {
     type Subscription = MemorySubscription<false>;
     type Consumer = MemorySubscription<true>;
 
-    async fn connected(&self) {}
+    async fn connected(&self) {
+        while !self.is_connected() {
+            yield_now().await;
+        }
+    }
 
     fn is_connected(&self) -> bool {
-        true
+        !self.state.borrow().is_disconnected
     }
 
     async fn publish(
@@ -180,11 +195,13 @@ impl Engine for MemoryEngine {
     }
 
     fn message_max(&self) -> Option<usize> {
-        Some(MESSAGE_MAX)
+        self.is_connected().then_some(MESSAGE_MAX + HEADERS)
     }
 }
 
+/// Of the body.
 pub const MESSAGE_MAX: usize = 1000;
+const HEADERS: usize = 1024;
 
 pub struct MemorySubscription<const KEEPS: bool>(MemoryEngine);
 
