@@ -209,14 +209,14 @@ impl BusRule {
             .map_or(BYTES, |bytes| *bytes.get_ref())
     }
 
-    /// The durable consumer by default has the names of bridge and bus, and is of this bus only.
+    /// The durable consumer by default has the names of bridge and bus, and is of this bus only: the separator is no letter of either.
     pub fn consumer(&self, bridge: &str) -> String {
         let default = || {
             let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
             let name = self.name().replace(|letter| !is_letter(letter), "_");
             match self.scope.is_none() && name == self.name() {
-                true => format!("sluice-{bridge}-{name}"),
-                false => format!("sluice-{bridge}-{name}-{:016x}", hash(&self.channel())),
+                true => format!("sluice-{bridge}={name}"),
+                false => format!("sluice-{bridge}={name}={:016x}", hash(&self.channel())),
             }
         };
         self.consumer

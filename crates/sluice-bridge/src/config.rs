@@ -189,7 +189,7 @@ pub mod tests {
         assert_eq!((rule.in_flight(), rule.in_flight_bytes()), (256, 4 << 20));
         assert_eq!((rule.full(), rule.stream()), (Full::Block, None));
         assert!(rule.permits(1, 2) && rule.is_out() && !rule.is_in());
-        assert_eq!(rule.consumer("a"), "sluice-a-orders");
+        assert_eq!(rule.consumer("a"), "sluice-a=orders");
     }
 
     #[test]
@@ -303,6 +303,16 @@ pub mod tests {
         let rule =
             rule("name = \"a.b c\"\ndirection = \"in\"\nsubject = \"orders\"\nstream = \"S\"");
         let consumer = rule.consumer("a");
-        assert!(consumer.starts_with("sluice-a-a_b_c-"), "{consumer}");
+        assert!(consumer.starts_with("sluice-a=a_b_c="), "{consumer}");
+    }
+
+    #[test]
+    fn a_consumer_is_of_one_bridge_and_one_bus() {
+        let consumer = |id: &str, name: &str| {
+            let lines = "direction = \"in\"\nsubject = \"orders\"\nstream = \"S\"";
+            rule(&format!("name = \"{name}\"\n{lines}")).consumer(id)
+        };
+        assert_ne!(consumer("a", "b-c"), consumer("a-b", "c"));
+        assert_ne!(consumer("a", "b=c"), consumer("a", "b_c"));
     }
 }

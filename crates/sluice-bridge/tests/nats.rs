@@ -66,7 +66,7 @@ impl Fixture {
     async fn consume_at_most(&self, messages: u32, bytes: u64) -> Consumer {
         let options = ConsumerOptions {
             stream: "ORDERS",
-            name: "sluice-a-orders".to_owned(),
+            name: "sluice-a=orders".to_owned(),
             subject: "orders.*",
             messages,
             bytes,
