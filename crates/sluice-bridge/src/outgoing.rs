@@ -152,6 +152,11 @@ impl<E: Engine> Outgoing<E> {
             let Some(record) = self.window.take() else {
                 break;
             };
+            if let Some(fate) = self.decided(&record) {
+                self.in_flight.push_back((record, fate));
+                continue;
+            }
+            self.release_decided();
             self.context.engine.connected().await;
             match self.publish_message(&record).await {
                 Ok(fate) => self.in_flight.push_back((record, fate)),
@@ -164,22 +169,26 @@ impl<E: Engine> Outgoing<E> {
         Ok(())
     }
 
+    /// The fate of a message that is not published.
+    fn decided(&self, record: &Record) -> Option<Fate<E::Receipt>> {
+        let header = &record.header;
+        if record.is_stored() {
+            Some(Fate::Stored)
+        } else if record.is_lost() {
+            Some(Fate::Lost)
+        } else if header.sender == self.window.subscriber() {
+            // Also if the rule had both directions in the last process.
+            Some(Fate::Own)
+        } else if !self.context.rule.permits(header.uid, header.gid) {
+            Some(Fate::NotAllowed)
+        } else {
+            None
+        }
+    }
+
     async fn publish_message(&self, record: &Record) -> Result<Fate<E::Receipt>, Failure> {
         let (context, header) = (&self.context, &record.header);
         let rule = &context.rule;
-        if record.is_stored() {
-            return Ok(Fate::Stored);
-        }
-        if record.is_lost() {
-            return Ok(Fate::Lost);
-        }
-        // Also if the rule had both directions in the last process.
-        if header.sender == self.window.subscriber() {
-            return Ok(Fate::Own);
-        }
-        if !rule.permits(header.uid, header.gid) {
-            return Ok(Fate::NotAllowed);
-        }
         let message = Message {
             subject: rule.subject().to_owned(),
             headers: headers::of_message(rule.name(), &context.bridge, header),
@@ -203,6 +212,14 @@ impl<E: Engine> Outgoing<E> {
             "{}-{incarnation:016x}-{}",
             self.context.bridge, record.header.sequence
         )
+    }
+
+    /// Messages that need no server do not wait for one.
+    fn release_decided(&mut self) {
+        let is_decided = |(_, fate): &(Record, Fate<_>)| !matches!(fate, Fate::Published(_));
+        while self.in_flight.front().is_some_and(is_decided) {
+            self.release();
+        }
     }
 
     /// The oldest message has its fate.
@@ -597,6 +614,28 @@ mod tests {
             drop(context);
             assert_eq!(bridge.engine.pending(), 0);
             assert_eq!(bridge.stop().await.counters.out.get(), 0);
+        });
+    }
+
+    #[test]
+    fn a_message_that_is_not_allowed_does_not_wait_for_the_server() {
+        test(async {
+            let rule = RULE.replace("in_flight = 2", "in_flight = 8");
+            let bridge = Bridge::start(&format!("{rule}\nallow = {{ uid = [0] }}"));
+            bridge.engine.disconnect();
+            let mut allowed = frame(2, b"c");
+            allowed[44..48].copy_from_slice(&0_u32.to_ne_bytes());
+            bridge.send(0, b"a");
+            bridge.send(1, b"b");
+            bridge.sender.send(&allowed).unwrap();
+            let counter = &bridge.context.counters.not_allowed;
+            bridge.until(|_| counter.get() == 2).await;
+            assert_eq!(bridge.engine.pending(), 0);
+            bridge.engine.connect();
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.bodies(), [b"c"]);
+            bridge.stop().await;
         });
     }
 
