@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use crate::bus_rule::BusRule;
 use crate::config_error::{ConfigError, Mistake};
+use crate::engine::nats;
 
 /// Of the id of a bridge, which is a part of message ids and of the names of consumers.
 const ID_MAX: usize = 64;
@@ -106,7 +107,7 @@ impl Server {
             let rest = url
                 .strip_prefix("nats://")
                 .or_else(|| url.strip_prefix("tls://"));
-            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@'))
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('@')) && nats::is_server(url)
         };
         if urls.is_empty() || !urls.iter().all(is_url) {
             let text = "write the servers as [\"tls://HOST:4222\"] or [\"nats://HOST:4222\"], without passwords";
@@ -221,6 +222,16 @@ pub mod tests {
                 "id = \"a\"\nmetrics = \"9751\"\nserver = { urls = [\"nats://a\"] }".to_owned(),
                 2,
                 "give HOST:PORT",
+            ),
+            (
+                "id = \"a\"\n[server]\nurls = [\"nats://\"]".to_owned(),
+                3,
+                "nats://HOST",
+            ),
+            (
+                "id = \"a\"\n[server]\nurls = [\"nats://a:99999\"]".to_owned(),
+                3,
+                "nats://HOST",
             ),
             (server("user = \"a\""), 3, "write both"),
             (server("certificate = \"a\"\nkey = \"b\""), 3, "for TLS"),

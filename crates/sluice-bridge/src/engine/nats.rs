@@ -15,7 +15,9 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::{
     AckKind, ContextBuilder, ErrorCode, consumer, message::PublishMessage,
 };
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, jetstream};
+use async_nats::{
+    Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, ServerAddr, jetstream,
+};
 use futures_util::{FutureExt as _, StreamExt as _};
 use nkeys::KeyPair;
 use tokio::sync::watch;
@@ -83,6 +85,11 @@ impl NatsEngine {
             broken,
         })
     }
+}
+
+/// Whether the client takes this URL for a server.
+pub fn is_server(url: &str) -> bool {
+    url.parse::<ServerAddr>().is_ok()
 }
 
 fn authenticated(server: &Server) -> Result<ConnectOptions> {
