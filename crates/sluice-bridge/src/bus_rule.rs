@@ -116,6 +116,8 @@ impl BusRule {
             true => subject::literal_error(self.subject()),
             false => subject::pattern_error(self.subject()),
         };
+        let is_core = self.stream.is_none();
+        let error = error.or_else(|| subject::reply_error(self.subject()).filter(|_| is_core));
         if let Some(text) = error {
             return Err(Mistake::at(self.subject.span(), text));
         }

@@ -252,6 +252,11 @@ pub mod tests {
                 "write it out",
             ),
             (
+                with_rule(&format!("{bus}direction = \"in\"\nsubject = \">\"")),
+                6,
+                "or write stream",
+            ),
+            (
                 with_rule("name = \"a/b\"\ndirection = \"in\"\nsubject = \"a\""),
                 4,
                 "1 to 63 bytes",

@@ -29,10 +29,20 @@ pub fn pattern_error(subject: &str) -> Option<&'static str> {
     if tokens[..tokens.len() - 1].contains(&">") {
         return Some("'>' is the last token of a subject; use '*' for one token before");
     }
-    if subject.starts_with('$') {
-        return Some("subjects that begin with '$' belong to the server; choose another");
+    if subject.starts_with('$') || tokens[0] == "_INBOX" {
+        return Some(
+            "subjects that begin with '$' and '_INBOX' belong to servers and clients; choose another",
+        );
     }
     None
+}
+
+/// What to write instead of a pattern that matches subjects of servers and clients, such as replies. A stream has only its own subjects.
+pub fn reply_error(pattern: &str) -> Option<&'static str> {
+    let is_wide = pattern == ">" || pattern.starts_with("*.");
+    is_wide.then_some(
+        "this pattern matches replies to other clients, too; begin it with a word, such as \"orders.>\", or write stream",
+    )
 }
 
 #[cfg(test)]
@@ -54,9 +64,21 @@ mod tests {
             "a\n",
             "\u{7f}",
             "$JS.API.INFO",
+            "_INBOX.a.b",
+            "_INBOX",
         ] {
             assert!(literal_error(subject).is_some(), "{subject:?}");
             assert!(pattern_error(subject).is_some(), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn no_pattern_matches_replies() {
+        for pattern in [">", "*.>", "*.a", "*.*.*"] {
+            assert!(reply_error(pattern).is_some(), "{pattern}");
+        }
+        for pattern in ["*", "a.>", "a.*", "orders", "*a.b"] {
+            assert_eq!(reply_error(pattern), None, "{pattern}");
         }
     }
 
