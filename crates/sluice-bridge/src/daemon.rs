@@ -58,6 +58,8 @@ struct Bridge<E> {
     tasks: JoinSet<Result<()>>,
     manager: Rc<Manager>,
     stop: watch::Sender<bool>,
+    /// Closed when each rule has tried to open its bus.
+    opened: mpsc::Receiver<()>,
     /// To end, to end, and to read the configuration again.
     signals: [Signal; 3],
     metrics: Option<(Address, mpsc::Receiver<metrics::Reply>)>,
@@ -67,12 +69,14 @@ impl<E: Engine> Bridge<E> {
     fn start(config: Config, engine: E, mut kept: Kept) -> Result<Self> {
         let manager =
             Manager::from_environment(&kept).context("NOTIFY_SOCKET is no socket; unset it")?;
+        let (opening, opened) = mpsc::channel(1);
         let mut bridge = Self {
             engine,
             contexts: Vec::new(),
             tasks: JoinSet::new(),
             manager: Rc::new(manager),
             stop: watch::Sender::new(false),
+            opened,
             signals: [
                 signal(SignalKind::terminate())?,
                 signal(SignalKind::interrupt())?,
@@ -100,7 +104,7 @@ impl<E: Engine> Bridge<E> {
             let (manager, stop) = (Rc::clone(&bridge.manager), bridge.stop.subscribe());
             bridge
                 .tasks
-                .spawn_local(rule::run(context, manager, of_rule, stop));
+                .spawn_local(rule::run(context, manager, of_rule, stop, opening.clone()));
         }
         for name in kept.keys() {
             log::line(format_args!(
@@ -113,6 +117,8 @@ impl<E: Engine> Bridge<E> {
 
     /// `check` tells whether the configuration is valid now.
     async fn run(mut self, check: impl Fn() -> Result<()>) -> Result<()> {
+        // Who starts after the bridge finds it subscribed.
+        self.opened.recv().await;
         self.notify("READY=1");
         log::line(format_args!("started with {} buses", self.contexts.len()));
         let mut status = interval(watchdog().map_or(STATUS, |limit| STATUS.min(limit / 2)));

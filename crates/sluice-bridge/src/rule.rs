@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use sluice::bus::{AsyncSender, BusInfo, Mode, Options, Policy, Sender, Subscriber};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::backoff::Backoff;
 use crate::bus_rule::{BusRule, Full};
@@ -49,13 +49,15 @@ pub fn names(rule: &BusRule) -> [String; 2] {
     ["window", "bus"].map(|kind| format!("{kind}-{hash:016x}"))
 }
 
-/// Until `stop` is true.
+/// Until `stop` is true. `opening` is dropped after the first attempt to open the bus.
 pub async fn run<E: Engine>(
     context: Rc<Context<E>>,
     manager: Rc<Manager>,
     kept: Kept,
     mut stop: watch::Receiver<bool>,
+    opening: mpsc::Sender<()>,
 ) -> Result<()> {
+    let mut opening = Some(opening);
     let channel = context.rule.channel();
     let mut backoff = Backoff::new(REOPEN.0, REOPEN.1);
     let mut endpoint = restore(&context.rule, kept);
@@ -65,6 +67,7 @@ pub async fn run<E: Engine>(
             Some(endpoint) => Ok(endpoint),
             None => open(&context, &manager),
         };
+        drop(opening.take());
         match opened {
             Ok(endpoint) => {
                 told.clear();
@@ -296,6 +299,8 @@ fn remove(rule: &BusRule, manager: &Manager) {
 #[cfg(test)]
 pub mod tests {
     use futures_util::FutureExt as _;
+    use tokio::task::{LocalSet, spawn_local};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::config::tests::rule;
@@ -333,6 +338,28 @@ pub mod tests {
             shorter(MESSAGE_MAX as u64 + 1),
             Some(MESSAGE_MAX + HEADERS as usize)
         );
+    }
+
+    #[test]
+    fn the_start_waits_for_one_attempt_to_open_the_bus() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let lines = "scope = \"/nonexistent\"\ndirection = \"out\"\nsubject = \"orders\"";
+            let context = context(lines, MemoryEngine::default());
+            let (stop, stopped) = watch::channel(false);
+            let (opening, mut opened) = mpsc::channel(1);
+            let manager = Rc::new(Manager::default());
+            let task = spawn_local(run(context, manager, Kept::default(), stopped, opening));
+            let waited = timeout(Duration::from_secs(10), opened.recv()).await;
+            assert_eq!(waited, Ok(None));
+            // It goes on to try.
+            assert!(!task.is_finished());
+            stop.send(true).unwrap();
+            task.await.unwrap().unwrap();
+        });
     }
 
     #[test]
