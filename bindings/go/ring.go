@@ -4,6 +4,7 @@ package sluice
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 	"runtime"
@@ -116,7 +117,7 @@ func (s *side) Pending() int {
 	return int(min(pending, -pending, s.capacity))
 }
 
-// MaxRecord returns the length of the longest record in bytes.
+// MaxRecord returns the length of the longest record in bytes: 8 less than half of the capacity.
 func (s *side) MaxRecord() int { return int(s.longest) }
 
 // notify wakes the peer if it sleeps, or is about to. A sequentially consistent store of what the peer waits for precedes it.
@@ -330,7 +331,8 @@ func (p *Producer) reserve(ctx context.Context, length uint64) ([]byte, error) {
 		return nil, p.err
 	}
 	if length > p.longest {
-		return nil, &Error{p.op, syscall.EMSGSIZE, "the record is longer than MaxRecord"}
+		hint := fmt.Sprintf("the record has %d bytes; MaxRecord is %d", length, p.longest)
+		return nil, &Error{p.op, syscall.EMSGSIZE, hint}
 	}
 	if end := p.pos + recordSize(length); end+headerSize-p.released > p.capacity {
 		p.needed = end
