@@ -56,65 +56,29 @@ pub struct Counters {
 
 type Read = fn(&Counters) -> &Counter;
 
-/// The name in metrics, the description, and the counter.
-pub const COUNTERS: [(&str, &str, Read); 9] = [
-    ("messages_out", "Messages that the server has", |all| {
-        &all.out
-    }),
-    ("messages_in", "Messages that the bus has", |all| {
-        &all.incoming
-    }),
-    (
-        "messages_not_allowed",
-        "Messages of senders that may not publish",
-        |all| &all.not_allowed,
-    ),
-    (
-        "messages_lost",
-        "Messages that the bus had no room for, with full = drop, or that a kill lost with the bus",
-        |all| &all.lost,
-    ),
-    (
-        "messages_too_long",
-        "Messages that the server or the bus does not permit",
-        |all| &all.too_long,
-    ),
-    (
-        "messages_looped",
-        "Messages that had passed this bridge, or too many",
-        |all| &all.looped,
-    ),
-    (
-        "messages_without_subscriber",
-        "Attempts to send on a multicast bus without subscriber",
-        |all| &all.no_subscriber,
-    ),
-    (
-        "send_failures",
-        "Attempts to send on a bus that failed otherwise",
-        |all| &all.send_failed,
-    ),
-    (
-        "retries",
-        "Attempts to publish or to subscribe that were repeated",
-        |all| &all.retried,
-    ),
+/// The name in metrics, the name in the log, the description, and the counter.
+#[rustfmt::skip]
+pub const COUNTERS: [(&str, &str, &str, Read); 9] = [
+    ("messages_out", "out", "Messages that the server has", |all| &all.out),
+    ("messages_in", "in", "Messages that the bus has", |all| &all.incoming),
+    ("messages_not_allowed", "not allowed", "Messages of senders that may not publish", |all| &all.not_allowed),
+    ("messages_lost", "lost", "Messages that the bus had no room for, with full = drop, or that a kill lost with the bus", |all| &all.lost),
+    ("messages_too_long", "too long", "Messages that the server or the bus does not permit", |all| &all.too_long),
+    ("messages_looped", "looped", "Messages that had passed this bridge, or too many", |all| &all.looped),
+    ("messages_without_subscriber", "without subscriber", "Attempts to send on a multicast bus without subscriber", |all| &all.no_subscriber),
+    ("send_failures", "failed to send", "Attempts to send on a bus that failed otherwise", |all| &all.send_failed),
+    ("retries", "retried", "Attempts to publish or to subscribe that were repeated", |all| &all.retried),
 ];
 
 impl fmt::Display for Counters {
+    /// The messages of both directions, and what else has happened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} out, {} in", self.out.get(), self.incoming.get())?;
-        for (counter, name) in [
-            (&self.not_allowed, "not allowed"),
-            (&self.lost, "lost"),
-            (&self.too_long, "too long"),
-            (&self.looped, "looped"),
-            (&self.no_subscriber, "without subscriber"),
-            (&self.send_failed, "failed to send"),
-            (&self.retried, "retried"),
-        ] {
-            if counter.get() > 0 {
-                write!(f, ", {} {name}", counter.get())?;
+        let mut separator = "";
+        for (position, (_, name, _, counter)) in COUNTERS.iter().enumerate() {
+            let count = counter(self).get();
+            if position < 2 || count > 0 {
+                write!(f, "{separator}{count} {name}")?;
+                separator = ", ";
             }
         }
         Ok(())

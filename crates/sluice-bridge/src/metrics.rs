@@ -35,7 +35,7 @@ impl Snapshot {
             ("bus", rule.name().to_owned()),
             ("scope", scope.unwrap_or_default()),
         ];
-        let values = COUNTERS.map(|(_, _, counter)| counter(counters).get());
+        let values = COUNTERS.map(|(_, _, _, counter)| counter(counters).get());
         self.rules.push((labels, values));
     }
 }
@@ -49,7 +49,7 @@ impl Collector for Snapshot {
             "Whether there is a connection to a server",
         );
         gauge(encoder, what, [connected].into_iter())?;
-        for (index, (name, help, _)) in COUNTERS.iter().enumerate() {
+        for (index, (name, _, help, _)) in COUNTERS.iter().enumerate() {
             let values = self.rules.iter();
             let values = values.map(|(labels, values)| (labels.clone(), Some(values[index])));
             let name = format!("sluice_bridge_{name}");
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn the_page_names_each_metric() {
         let page = include_str!("../../../docs/nats.md");
-        for (name, _, _) in COUNTERS {
+        for (name, _, _, _) in COUNTERS {
             assert!(
                 page.contains(&format!("`sluice_bridge_{name}_total`")),
                 "{name}"

@@ -27,7 +27,7 @@ use sluice::Bus;
 use sluice::bus::{Policy, SendError, Sender, Subscriber};
 use tokio::runtime::Runtime;
 
-use support::{LIMIT, Server, runtime, until};
+use support::{LIMIT, Server, create_stream, runtime, until};
 
 /// A daemon, and what a service manager does for it.
 struct Bridge {
@@ -216,16 +216,7 @@ struct Stream {
 impl Stream {
     fn create(server: &Server) -> Self {
         let runtime = runtime();
-        let (stream, context) = runtime.block_on(async {
-            let client = async_nats::connect(server.url()).await.unwrap();
-            let context = jetstream::new(client);
-            let stream = context.create_stream(stream::Config {
-                name: "ORDERS".to_owned(),
-                subjects: vec!["orders.>".to_owned()],
-                ..stream::Config::default()
-            });
-            (stream.await.unwrap(), context)
-        });
+        let (stream, context) = runtime.block_on(create_stream(server));
         Self {
             runtime,
             stream,

@@ -14,7 +14,7 @@ use sluice_bridge::engine::{
 };
 use tokio::time::{sleep, timeout};
 
-use support::{LIMIT, Server, runtime};
+use support::{LIMIT, Server, create_stream, runtime};
 
 type Consumer = <NatsEngine as Engine>::Consumer;
 
@@ -32,14 +32,7 @@ impl Fixture {
         std::fs::write(&file, text).unwrap();
         let config = Config::read(&file).unwrap();
         let engine = NatsEngine::connect(&config.server, "a", 16).await.unwrap();
-        let client = async_nats::connect(server.url()).await.unwrap();
-        let context = jetstream::new(client);
-        let stream = context.create_stream(stream::Config {
-            name: "ORDERS".to_owned(),
-            subjects: vec!["orders.>".to_owned()],
-            ..stream::Config::default()
-        });
-        let stream = stream.await.unwrap();
+        let (stream, _) = create_stream(&server).await;
         Self {
             server,
             engine,

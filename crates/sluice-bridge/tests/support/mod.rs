@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::{self, stream};
 use tokio::runtime::Runtime;
 
 /// For whatever a test waits for.
@@ -119,6 +120,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// The stream of the subjects `orders.>`, by a client of its own.
+pub async fn create_stream(server: &Server) -> (stream::Stream, jetstream::Context) {
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let context = jetstream::new(client);
+    let stream = context.create_stream(stream::Config {
+        name: "ORDERS".to_owned(),
+        subjects: vec!["orders.>".to_owned()],
+        ..stream::Config::default()
+    });
+    (stream.await.unwrap(), context)
 }
 
 pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {
