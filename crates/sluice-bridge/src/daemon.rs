@@ -152,7 +152,7 @@ impl<E: Engine> Bridge<E> {
         self.end().await
     }
 
-    /// Begins again with the configuration as it is now. What is not acknowledged is kept.
+    /// Begins again with the configuration as it is now. Unacknowledged messages are kept.
     async fn restart(mut self) -> Result<()> {
         self.notify("RELOADING=1");
         self.end().await?;

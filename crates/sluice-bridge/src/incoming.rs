@@ -245,7 +245,7 @@ mod tests {
     fn a_message_is_acknowledged_when_the_bus_has_it() {
         let (bus, engine, context) = bridge(STREAM, vec![], vec![message("one", "b")]);
         assert_eq!(*bus.sent.borrow(), [b"one"]);
-        // Not the one that the bus did not take.
+        // Without the message that the bus refused.
         assert_eq!(
             (engine.acknowledged(), context.counters.incoming.get()),
             (1, 1)

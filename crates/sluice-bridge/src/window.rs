@@ -303,7 +303,7 @@ impl Window {
         self.memory.count(index).load(Ordering::Acquire)
     }
 
-    /// After what was written before, also if the process is killed between both.
+    /// The store is later than all earlier ones, also in a file whose writer was killed in between.
     fn set(&self, index: usize, value: u64) {
         self.memory.count(index).store(value, Ordering::Release);
     }

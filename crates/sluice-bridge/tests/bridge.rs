@@ -510,7 +510,7 @@ fn messages_of_a_stream_come_in_at_least_once_and_in_order() {
             Ok(message) => number(message.bytes()),
             Err(error) => panic!("{error}: {}", bridge.log()),
         };
-        // What was not acknowledged is delivered again.
+        // Unacknowledged messages are delivered again.
         assert!(received <= next, "{received} before {next}");
         next = next.max(received + 1);
         if next == COUNT / 2 && !killed {

@@ -14,7 +14,7 @@ enum End {
     /// At least one of the two.
     Open(Option<Sender>, Option<Subscriber>),
     Client(Client),
-    /// With the request that it has received last, unless that has a reply.
+    /// With its last request, unless that has a reply.
     Server(Server, Option<Request>),
 }
 

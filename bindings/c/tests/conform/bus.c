@@ -14,7 +14,7 @@ static struct sluice_sender *sender;
 static struct sluice_subscriber *subscriber;
 static struct sluice_client *client;
 static struct sluice_server *server;
-/* The one that the server has received last, unless it has a reply. */
+/* The server's last request, unless it has a reply. */
 static struct sluice_request *request;
 /* The last message, without its bytes. */
 static struct sluice_message last;

@@ -133,7 +133,7 @@ fn read(path: &Path) -> Result<String> {
     })
 }
 
-/// The client reads it at each connection; what is wrong with it is known at the start.
+/// The client reads the file at each connection; this finds its errors at the start.
 fn read_pem(path: &Path) -> Result<()> {
     ensure!(
         read(path)?.contains("-----BEGIN "),
