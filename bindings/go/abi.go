@@ -39,6 +39,7 @@ const (
 
 	ringWakeFutex = 0x01
 	ringWakeFD    = 0x02
+	ringNeedFence = 0x04
 	waitSeqShift  = 3
 
 	ringClosed    = 1

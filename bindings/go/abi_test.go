@@ -37,6 +37,7 @@ var constants = map[string]uint64{
 	"SLUICE_RING_RECORD_READY":   ringRecordReady,
 	"SLUICE_RING_WAKE_FUTEX":     ringWakeFutex,
 	"SLUICE_RING_WAKE_FD":        ringWakeFD,
+	"SLUICE_RING_NEED_FENCE":     ringNeedFence,
 	"SLUICE_RING_WAIT_SEQ_SHIFT": waitSeqShift,
 	"SLUICE_RING_CLOSED":         ringClosed,
 	"SLUICE_RING_DIED":           ringDied,

@@ -12,7 +12,7 @@ import (
 )
 
 // Device rings: docs/abi/ring-device.md. A side sleeps with the poller of the Go runtime, and not in SLUICE_RING_WAIT, which would block
-// a thread. It issues every barrier, so it does not store SLUICE_RING_F_MEMBARRIER.
+// a thread.
 
 // RingOptions are the options of a ring with a name.
 type RingOptions struct {
@@ -58,6 +58,7 @@ func (o RingOptions) openSide(name string, role uint32) (side, error) {
 		endpoint.Close()
 		return side{}, failure("map ring "+name, err, hintsOfChannel)
 	}
+	s.announce(s.own)
 	return s, nil
 }
 

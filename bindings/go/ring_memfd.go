@@ -289,6 +289,9 @@ func (h *handshake) checkUser() (err error) {
 func (h *handshake) sendHello(file int) error {
 	hello := ringHelloABI{magic: ringMagic, size: sizeOf[ringHelloABI](), version: ringVersion, role: h.role}
 	hello.data, hello.capacity = uint32(h.data), h.capacity
+	if isRegistered() {
+		hello.flags = ringFMembarrier
+	}
 	return h.send(bytesOf(&hello), unix.UnixRights(file))
 }
 
@@ -416,6 +419,8 @@ func (h *handshake) acceptHello(m message, files []int) error {
 	if errno := h.checkHello(m, &hello, len(files)); errno != 0 {
 		return h.refuse(errno)
 	}
+	h.side.announced = isRegistered() && hello.flags&ringFMembarrier != 0
+	h.side.light = h.side.announced
 	return h.acceptFile(&hello, files[0])
 }
 
