@@ -1324,6 +1324,15 @@ int sluice_producer_commit(struct sluice_producer *producer,
 int sluice_producer_cancel(struct sluice_producer *producer);
 
 /**
+ * Sends `count` records as a batch, which costs less than a call for each, and returns their number. Waits as sluice_producer_send() does,
+ * where the timeout begins anew with each record that finds no room. A failure after the first record is reported by the next call.
+ */
+ssize_t sluice_producer_send_batch(struct sluice_producer *producer,
+                                   const struct iovec *records,
+                                   size_t count,
+                                   int timeout_ms);
+
+/**
  * Begins a batch: the consumer sees the next records together, after sluice_producer_publish(). A batch is cheaper than single records.
  * Its length is not limited: when the ring is full, its records are published. Calls that wait for the consumer, and a close, publish them,
  * too.

@@ -347,6 +347,14 @@ public:
 			return error{returned};
 		return reservation{get(), {static_cast<std::byte *>(room), length}};
 	}
+	/* Returns the number of records that were sent. */
+	result<std::size_t> send_batch(std::span<const ::iovec> records, timeout wait = forever)
+	{
+		auto returned = sluice_producer_send_batch(get(), records.data(), records.size(), wait.ms());
+		if (returned < 0)
+			return error{static_cast<int>(returned)};
+		return static_cast<std::size_t>(returned);
+	}
 	result<void> begin() { return detail::done(sluice_producer_begin(get())); }
 	result<void> publish() { return detail::done(sluice_producer_publish(get())); }
 	result<void> flush(timeout wait = forever) { return detail::done(sluice_producer_flush(get(), wait.ms())); }

@@ -92,10 +92,17 @@ TRANSFER(send_in_place)
 
 TRANSFER(send_batches)
 {
-	for (uint64_t number = first; number < end; number += BATCH) {
-		CHECK(sluice_producer_begin(channel->producer));
-		send_copies(channel, number, number + BATCH < end ? number + BATCH : end);
-		CHECK(sluice_producer_publish(channel->producer));
+	static char record[BATCH][LENGTH];
+	struct iovec records[BATCH];
+
+	for (uint64_t number = first; number < end;) {
+		size_t count = 0;
+
+		for (; count < BATCH && number < end; count++, number++) {
+			write_number(record[count], number);
+			records[count] = (struct iovec){ record[count], LENGTH };
+		}
+		CHECK(sluice_producer_send_batch(channel->producer, records, count, -1));
 	}
 }
 

@@ -66,6 +66,7 @@ static void null_is_an_invalid_argument(void)
 	EXPECT_EQ(sluice_producer_reserve(NULL, 1, &room, 0), -EINVAL);
 	EXPECT_EQ(sluice_producer_commit(NULL, 1), -EINVAL);
 	EXPECT_EQ(sluice_producer_cancel(NULL), -EINVAL);
+	EXPECT_EQ(sluice_producer_send_batch(NULL, records, 1, 0), -EINVAL);
 	EXPECT_EQ(sluice_producer_begin(NULL), -EINVAL);
 	EXPECT_EQ(sluice_producer_publish(NULL), -EINVAL);
 	EXPECT_EQ(sluice_producer_flush(NULL, 0), -EINVAL);

@@ -275,6 +275,44 @@ static void what_is_held_excludes_other_calls(void)
 	sluice_producer_close(producer);
 }
 
+static void an_array_of_records_is_sent_as_a_batch(void)
+{
+	static char longest[4096];
+	struct iovec records[] = { { "one", 3 }, { NULL, 0 }, { "three", 5 } }, received[8], full[3];
+	SIDES(&small);
+	size_t max = sluice_producer_record_max(producer);
+
+	EXPECT_EQ(sluice_producer_send_batch(producer, NULL, 0, 0), 0);
+	EXPECT_EQ(sluice_producer_send_batch(producer, NULL, 1, 0), -EINVAL);
+	EXPECT_EQ(sluice_producer_send_batch(producer, records, 3, 0), 3);
+	EXPECT_EQ(sluice_consumer_recv_batch(consumer, received, 8, 0), 3);
+	EXPECT(received[1].iov_len == 0 && !memcmp(received[2].iov_base, "three", 5));
+	EXPECT_EQ(sluice_consumer_release(consumer), 0);
+
+	/* What precedes a record that cannot be sent is sent, and the next call tells why. */
+	records[1].iov_len = 1;
+	EXPECT_EQ(sluice_producer_send_batch(producer, records, 3, 0), 1);
+	EXPECT_EQ(sluice_producer_send_batch(producer, records + 1, 2, 0), -EINVAL);
+	EXPECT(max < sizeof(longest));
+	full[0] = full[1] = full[2] = (struct iovec){ longest, max };
+	EXPECT_EQ(sluice_producer_send_batch(producer, full, 3, 0), 1);
+	EXPECT_EQ(sluice_producer_send_batch(producer, full, 3, 0), -EAGAIN);
+	full[0].iov_len++;
+	EXPECT_EQ(sluice_producer_send_batch(producer, full, 1, 0), -EMSGSIZE);
+	EXPECT_EQ(sluice_consumer_recv_batch(consumer, received, 8, 0), 2);
+	EXPECT_EQ(sluice_consumer_release(consumer), 0);
+
+	/* Within a batch that goes on nothing is published. */
+	EXPECT_EQ(sluice_producer_begin(producer), 0);
+	EXPECT_EQ(sluice_producer_send_batch(producer, records, 1, 0), 1);
+	EXPECT_EQ(sluice_consumer_recv_batch(consumer, received, 8, 0), -EAGAIN);
+	EXPECT_EQ(sluice_producer_publish(producer), 0);
+	EXPECT_EQ(sluice_consumer_recv_batch(consumer, received, 8, 0), 1);
+	EXPECT_EQ(sluice_consumer_release(consumer), 0);
+	sluice_producer_close(producer);
+	sluice_consumer_close(consumer);
+}
+
 static void a_batch_is_published_and_released_at_once(void)
 {
 	struct iovec records[16];
@@ -732,6 +770,7 @@ const struct test memfd_tests[] = {
 	TEST(waits_have_limits),
 	TEST(lengths_have_limits),
 	TEST(what_is_held_excludes_other_calls),
+	TEST(an_array_of_records_is_sent_as_a_batch),
 	TEST(a_batch_is_published_and_released_at_once),
 	TEST(a_batch_that_fills_the_ring_is_published),
 	TEST(a_child_cannot_use_a_side),

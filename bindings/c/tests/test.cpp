@@ -94,9 +94,9 @@ static void an_end_and_errors_are_results()
 {
 	auto [producer, consumer] = sides();
 	std::byte buffer[16];
-	producer.begin().value();
-	producer.send(sluice::bytes_of("last")).value();
-	producer.publish().value();
+	char last[] = "last";
+	iovec records[] = {{last, 4}};
+	EXPECT(producer.send_batch(records).value() == 1);
 	EXPECT(consumer.recv_into(buffer).value() == 4);
 	{
 		auto closed = std::move(producer);

@@ -2,15 +2,16 @@
 //! The sending side of a ring.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
 
+use libc::{iovec, ssize_t};
 use sluice::ring::{self, SendError, WriteBatch};
 
 use crate::error::{AGAIN, Failure, Result};
 use crate::held::{Holder, holding, idle};
-use crate::input::{Timeout, bytes, given};
+use crate::input::{Timeout, array, bytes, given};
 use crate::result::call;
 
 /// The sending side of a ring. One thread at a time may use it.
@@ -22,16 +23,19 @@ pub struct Producer {
     producer: ring::Producer,
     /// Whether records are not published until sluice_producer_publish().
     is_batching: bool,
-    /// The length of the reservation.
-    reserved: Option<usize>,
+    /// The length of the reservation, or NONE.
+    reserved: usize,
 }
+
+/// In place of an Option, which is two words.
+const NONE: usize = usize::MAX;
 
 impl From<ring::Producer> for Producer {
     fn from(producer: ring::Producer) -> Self {
         Self {
             producer,
             is_batching: false,
-            reserved: None,
+            reserved: NONE,
         }
     }
 }
@@ -39,23 +43,16 @@ impl From<ring::Producer> for Producer {
 impl Holder for Producer {
     #[inline]
     fn is_holding(&self) -> bool {
-        self.reserved.is_some()
+        self.reserved != NONE
     }
 }
 
 impl Producer {
-    /// Adds a record, and publishes it unless the batch of C goes on.
+    /// The batch of C, which goes on.
     #[inline]
-    fn add(
-        &mut self,
-        add: impl FnOnce(&mut WriteBatch<'_>) -> std::result::Result<(), SendError>,
-    ) -> Result<()> {
-        let mut batch = ManuallyDrop::new(self.producer.send_batch());
-        add(&mut batch)?;
-        if !self.is_batching {
-            ManuallyDrop::into_inner(batch).publish();
-        }
-        Ok(())
+    fn batch(&mut self) -> Option<ManuallyDrop<WriteBatch<'_>>> {
+        self.is_batching
+            .then(|| ManuallyDrop::new(self.producer.send_batch()))
     }
 
     /// Publishes the records of the batch, which goes on.
@@ -80,7 +77,11 @@ pub unsafe extern "C" fn sluice_producer_send(
         // SAFETY: the conventions.
         let record = unsafe { bytes(record, length) }?;
         let producer = idle(producer)?;
-        producer.add(|batch| batch.send_within(record, Timeout(timeout_ms)))
+        match producer.batch() {
+            Some(mut batch) => batch.send_within(record, Timeout(timeout_ms))?,
+            None => producer.producer.send_within(record, Timeout(timeout_ms))?,
+        }
+        Ok(())
     })
 }
 
@@ -101,7 +102,7 @@ pub extern "C" fn sluice_producer_reserve(
             .producer
             .reserve_within(length, Timeout(timeout_ms))?;
         out.write(room.as_mut_ptr().cast());
-        producer.reserved = Some(length);
+        producer.reserved = length;
         Ok(())
     })
 }
@@ -112,12 +113,16 @@ pub extern "C" fn sluice_producer_reserve(
 pub extern "C" fn sluice_producer_commit(producer: Option<&mut Producer>, length: usize) -> c_int {
     call(|| {
         let producer = holding(producer)?;
-        if producer.reserved.is_some_and(|reserved| length > reserved) {
+        if length > producer.reserved {
             let message = c"the record is longer than its reservation";
             return Err(Failure::invalid(message, c"reserve the largest length"));
         }
-        producer.reserved = None;
-        producer.add(|batch| batch.commit_dropped(length))
+        producer.reserved = NONE;
+        match producer.batch() {
+            Some(mut batch) => batch.commit_dropped(length)?,
+            None => producer.producer.commit_dropped(length)?,
+        }
+        Ok(())
     })
 }
 
@@ -125,9 +130,46 @@ pub extern "C" fn sluice_producer_commit(producer: Option<&mut Producer>, length
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_producer_cancel(producer: Option<&mut Producer>) -> c_int {
     call(|| {
-        holding(producer)?.reserved = None;
+        holding(producer)?.reserved = NONE;
         Ok(())
     })
+}
+
+/// Sends `count` records as a batch, which costs less than a call for each, and returns their number. Waits as sluice_producer_send() does,
+/// where the timeout begins anew with each record that finds no room. A failure after the first record is reported by the next call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_producer_send_batch(
+    producer: Option<&mut Producer>,
+    records: *const iovec,
+    count: usize,
+    timeout_ms: c_int,
+) -> ssize_t {
+    call(|| {
+        // SAFETY: the conventions.
+        let records = unsafe { array(records, count) }?;
+        let producer = idle(producer)?;
+        let is_batching = producer.is_batching;
+        let mut batch = producer.producer.send_batch();
+        let sent = send_all(&mut batch, records, timeout_ms);
+        if is_batching {
+            mem::forget(batch);
+        }
+        sent
+    })
+}
+
+fn send_all(batch: &mut WriteBatch<'_>, records: &[iovec], timeout_ms: c_int) -> Result<usize> {
+    for (sent, record) in records.iter().enumerate() {
+        // SAFETY: the conventions.
+        let result = unsafe { bytes(record.iov_base, record.iov_len) }
+            .and_then(|record| Ok(batch.send_within(record, Timeout(timeout_ms))?));
+        match result {
+            Err(failure) if sent == 0 => return Err(failure),
+            Err(_) => return Ok(sent),
+            Ok(()) => {}
+        }
+    }
+    Ok(records.len())
 }
 
 /// Begins a batch: the consumer sees the next records together, after sluice_producer_publish(). A batch is cheaper than single records.

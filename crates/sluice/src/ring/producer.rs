@@ -234,7 +234,7 @@ impl Producer {
     }
 
     /// Writes a record without publishing it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&mut self, record: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
         let length = self.make_room(record.len(), wait)?;
         let room = self.room(length);
