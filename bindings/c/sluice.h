@@ -406,7 +406,7 @@ struct sluice_channel {
      */
     const char *scope;
     /**
-     * Bytes. 0: the default of the kind.
+     * Bytes, of the call that creates the channel: an existing channel keeps its own. 0: the default of the kind.
      */
     uint64_t capacity;
     /**

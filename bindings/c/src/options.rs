@@ -28,7 +28,7 @@ pub struct Channel {
     /// The path of the directory of the cgroup in which the name is looked up, "/" for the root of the hierarchy. NULL: the cgroup of the
     /// calling thread.
     pub scope: *const c_char,
-    /// Bytes. 0: the default of the kind.
+    /// Bytes, of the call that creates the channel: an existing channel keeps its own. 0: the default of the kind.
     pub capacity: u64,
     /// SLUICE_CREATE and others.
     pub flags: u32,

@@ -17,9 +17,9 @@ use crate::wait::{Limit, Pending as _, Seconds, Waiting, readable, wait_for};
 
 /// Buses: messages from many senders to many subscribers, and requests with their replies.
 ///
-/// Options: scope, create, any_owner, exclusive, persistent, permissions, capacity; of the open that creates the bus: delivery ("broadcast",
-/// the default, "multicast" or "unicast"), policies (a list of "drop", "block" and "evict"), mappable; of a subscriber: policy, limit,
-/// monitor.
+/// Options: scope, create, any_owner, exclusive, persistent, permissions; of the open that creates the bus: capacity in bytes, delivery
+/// ("broadcast", the default, "multicast" or "unicast"), policies (a list of "drop", "block" and "evict"), mappable; of a subscriber:
+/// policy, limit, monitor.
 #[pyclass(frozen, module = "sluice")]
 pub struct Bus;
 

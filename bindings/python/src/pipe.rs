@@ -22,7 +22,8 @@ const OPEN_PAUSE: Duration = Duration::from_millis(5);
 
 /// Pipes: bytes from writers to readers, by name, as through a FIFO. Without a name: the pipe of the caller's cgroup, /dev/sluice/pipe.
 ///
-/// Options: scope, create, any_owner, exclusive, persistent, permissions, capacity. The pipe of the cgroup has none.
+/// Options: scope, create, any_owner, exclusive, persistent, permissions; of the open that creates the pipe: capacity in bytes. The pipe of
+/// the cgroup has none.
 #[pyclass(frozen, module = "sluice")]
 pub struct Pipe;
 

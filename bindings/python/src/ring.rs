@@ -17,7 +17,8 @@ use crate::wait::{Limit, Seconds, wait_for};
 
 /// Rings of the module: records from one producer to one consumer, by name, through shared memory.
 ///
-/// Options: scope, create, any_owner, exclusive, persistent, permissions, capacity, spin_limit, max_capacity, mlock, numa_node.
+/// Options: scope, create, any_owner, exclusive, persistent, permissions, spin_limit, max_capacity, mlock; of the open that creates the ring:
+/// capacity in bytes, numa_node.
 ///
 /// A ring without endpoints is freed with its records, unless it is persistent.
 #[pyclass(frozen, module = "sluice")]
