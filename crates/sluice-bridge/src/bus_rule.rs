@@ -3,6 +3,7 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 use sluice::bus::{self, Mode, Policy};
@@ -18,6 +19,10 @@ use crate::window::hash;
 /// The messages and the bytes of a rule in flight to the server, by default.
 const MESSAGES: u32 = 256;
 const BYTES: u64 = 4 << 20;
+/// The requests in progress by default, and the time for a reply.
+const REQUESTS: u32 = 64;
+const TIMEOUT_MS: u32 = 5000;
+const TIMEOUT_RANGE: RangeInclusive<u64> = 1..=3_600_000;
 const MESSAGES_RANGE: RangeInclusive<u64> = 1..=65_536;
 const BYTES_RANGE: RangeInclusive<u64> = 64 << 10..=256 << 20;
 
@@ -36,6 +41,14 @@ pub struct BusRule {
     in_flight: Option<Spanned<u32>>,
     in_flight_bytes: Option<Spanned<u64>>,
     create: Option<Create>,
+    requests: Option<Spanned<Requests>>,
+}
+
+/// The messages of the bus are requests.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Requests {
+    timeout_ms: Option<Spanned<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -61,16 +74,14 @@ pub enum Full {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Create {
-    #[serde(default)]
-    mode: BusMode,
+    mode: Option<BusMode>,
     capacity: Option<u64>,
     permissions: Option<Permissions>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum BusMode {
-    #[default]
     Broadcast,
     Multicast,
     Unicast,
@@ -127,6 +138,7 @@ impl BusRule {
                 .map_or(Ok(()), |value| check_token(key, value, 255))?;
         }
         self.check_direction()?;
+        self.check_requests()?;
         check_range("in_flight", self.in_flight.as_ref(), MESSAGES_RANGE)?;
         check_range(
             "in_flight_bytes",
@@ -159,6 +171,38 @@ impl BusRule {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Requests are neither stored nor lost.
+    fn check_requests(&self) -> Result<(), Mistake> {
+        let Some(requests) = &self.requests else {
+            return Ok(());
+        };
+        for (key, place) in [
+            ("stream", self.stream.as_ref().map(Spanned::span)),
+            ("full", self.full.as_ref().map(Spanned::span)),
+            (
+                "in_flight_bytes",
+                self.in_flight_bytes.as_ref().map(Spanned::span),
+            ),
+        ] {
+            let text = || format!("{key} is not for requests; remove it, or remove requests");
+            place.map_or(Ok(()), |place| Err(Mistake::at(place, text())))?;
+        }
+        if *self.direction.get_ref() == Direction::Both {
+            let text = "requests go one way; write direction = \"out\" for services of other hosts, or \"in\" for those of this one";
+            return Err(Mistake::at(self.direction.span(), text));
+        }
+        if self
+            .created_mode()
+            .is_some_and(|mode| mode != Mode::Multicast)
+        {
+            let text =
+                "a bus of requests has the mode multicast; write it, or remove the mode of create";
+            return Err(Mistake::at(requests.span(), text));
+        }
+        let timeout = requests.get_ref().timeout_ms.as_ref();
+        check_range("timeout_ms", timeout, TIMEOUT_RANGE)
     }
 
     pub fn name(&self) -> &str {
@@ -200,9 +244,20 @@ impl BusRule {
     }
 
     pub fn in_flight(&self) -> u32 {
+        let default = match self.requests {
+            Some(_) => REQUESTS,
+            None => MESSAGES,
+        };
         self.in_flight
             .as_ref()
-            .map_or(MESSAGES, |count| *count.get_ref())
+            .map_or(default, |count| *count.get_ref())
+    }
+
+    /// The time for a reply, if the messages of the bus are requests.
+    pub fn request_timeout(&self) -> Option<Duration> {
+        let timeout = self.requests.as_ref()?.get_ref().timeout_ms.as_ref();
+        let timeout = timeout.map_or(TIMEOUT_MS, |timeout| *timeout.get_ref());
+        Some(Duration::from_millis(timeout.into()))
     }
 
     pub fn in_flight_bytes(&self) -> u64 {
@@ -233,7 +288,12 @@ impl BusRule {
 
     /// The mode of the bus, if this rule creates it.
     pub fn created_mode(&self) -> Option<Mode> {
-        self.create.as_ref().map(|create| create.mode.into())
+        let default = match self.requests {
+            Some(_) => Mode::Multicast,
+            None => Mode::Broadcast,
+        };
+        let create = self.create.as_ref()?;
+        Some(create.mode.map_or(default, Mode::from))
     }
 
     /// The channel, for messages and as what a stored descriptor belongs to.
@@ -257,7 +317,7 @@ impl BusRule {
         if let Some(Permissions(bits)) = create.permissions {
             bus = bus.permissions(bits);
         }
-        let mode = Mode::from(create.mode);
+        let mode = self.created_mode().unwrap_or_default();
         bus = bus.delivery(mode);
         if mode != Mode::Unicast {
             bus = bus.policies([Policy::Drop, Policy::Block]);
@@ -280,4 +340,68 @@ fn check_range<T: Copy + Into<u64>>(
             format!("{key} is out of range; write a number from {start} to {end}"),
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rule of requests with these lines.
+    fn requests(lines: &str) -> Result<BusRule, String> {
+        let text = format!("name = \"sums\"\nsubject = \"sums\"\n{lines}");
+        let rule: BusRule = toml::from_str(&text).map_err(|error| error.to_string())?;
+        match rule.check() {
+            Ok(()) => Ok(rule),
+            Err(mistake) => Err(mistake.in_file("bridge.toml", &text).to_string()),
+        }
+    }
+
+    #[test]
+    fn a_rule_of_requests_has_a_multicast_bus_and_a_timeout() {
+        let rule = requests("direction = \"in\"\nrequests = {}\ncreate = {}").unwrap();
+        assert_eq!(rule.request_timeout(), Some(Duration::from_secs(5)));
+        assert_eq!(
+            (rule.created_mode(), rule.in_flight()),
+            (Some(Mode::Multicast), 64)
+        );
+        let rule = requests("direction = \"out\"\nrequests = { timeout_ms = 7 }").unwrap();
+        assert_eq!(rule.request_timeout(), Some(Duration::from_millis(7)));
+        assert_eq!(
+            requests("direction = \"in\"").unwrap().request_timeout(),
+            None
+        );
+    }
+
+    #[test]
+    fn the_example_of_the_page_is_valid() {
+        let page = include_str!("../../../docs/nats.md");
+        let (_, section) = page.split_once("\n## Requests\n").unwrap();
+        let (_, example) = section.split_once("```toml\n[[bus]]\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let rule: BusRule = toml::from_str(example).unwrap();
+        assert_eq!(rule.check(), Ok(()));
+        assert_eq!(rule.request_timeout(), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn what_has_no_meaning_for_requests_is_a_mistake() {
+        for (lines, words) in [
+            ("direction = \"both\"", "one way"),
+            ("direction = \"in\"\nstream = \"S\"", "stream is not for"),
+            ("direction = \"out\"\nfull = \"drop\"", "full is not for"),
+            (
+                "direction = \"out\"\nin_flight_bytes = 65536",
+                "in_flight_bytes is not for",
+            ),
+            (
+                "direction = \"in\"\ncreate = { mode = \"broadcast\" }",
+                "mode multicast",
+            ),
+        ] {
+            let error = requests(&format!("{lines}\nrequests = {{}}")).unwrap_err();
+            assert!(error.contains(words), "{lines}: {error}");
+        }
+        let error = requests("direction = \"in\"\nrequests = { timeout_ms = 0 }").unwrap_err();
+        assert!(error.contains("from 1 to 3600000"), "{error}");
+    }
 }

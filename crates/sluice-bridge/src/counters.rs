@@ -52,15 +52,16 @@ pub struct Counters {
     pub no_subscriber: Counter,
     pub send_failed: Counter,
     pub retried: Counter,
+    pub no_reply: Counter,
 }
 
 type Read = fn(&Counters) -> &Counter;
 
 /// The name in metrics, the name in the log, the description, and the counter.
 #[rustfmt::skip]
-pub const COUNTERS: [(&str, &str, &str, Read); 9] = [
-    ("messages_out", "out", "Messages that the server has", |all| &all.out),
-    ("messages_in", "in", "Messages that the bus has", |all| &all.incoming),
+pub const COUNTERS: [(&str, &str, &str, Read); 10] = [
+    ("messages_out", "out", "Messages that the server has, and requests that it has answered", |all| &all.out),
+    ("messages_in", "in", "Messages that the bus has, and requests that it has answered", |all| &all.incoming),
     ("messages_not_allowed", "not allowed", "Messages of senders that may not publish", |all| &all.not_allowed),
     ("messages_lost", "lost", "Messages that the bus had no room for, with full = drop, or that a kill lost with the bus", |all| &all.lost),
     ("messages_too_long", "too long", "Messages that the server or the bus does not permit", |all| &all.too_long),
@@ -68,6 +69,7 @@ pub const COUNTERS: [(&str, &str, &str, Read); 9] = [
     ("messages_without_subscriber", "without subscriber", "Attempts to send on a multicast bus without subscriber", |all| &all.no_subscriber),
     ("send_failures", "failed to send", "Attempts to send on a bus that failed otherwise", |all| &all.send_failed),
     ("retries", "retried", "Attempts to publish or to subscribe that were repeated", |all| &all.retried),
+    ("requests_without_reply", "without reply", "Requests that had no reply, or an error", |all| &all.no_reply),
 ];
 
 impl fmt::Display for Counters {

@@ -22,6 +22,7 @@ use crate::engine::nats::NatsEngine;
 use crate::log;
 use crate::metrics;
 use crate::notify::{Kept, Manager};
+use crate::requests;
 use crate::rule::{self, Context};
 
 /// Messages of the server itself among those of a subscription.
@@ -90,7 +91,8 @@ impl<E: Engine> Bridge<E> {
         }
         let id: Rc<str> = config.id().into();
         for rule in config.buses {
-            let of_rule = rule::names(&rule).into_iter().filter(|_| rule.is_out());
+            let keeps = rule.is_out() && rule.request_timeout().is_none();
+            let of_rule = rule::names(&rule).into_iter().filter(|_| keeps);
             let of_rule: Kept = of_rule
                 .filter_map(|name| kept.remove_entry(&name))
                 .collect();
@@ -102,9 +104,15 @@ impl<E: Engine> Bridge<E> {
             });
             bridge.contexts.push(Rc::clone(&context));
             let (manager, stop) = (Rc::clone(&bridge.manager), bridge.stop.subscribe());
-            bridge
-                .tasks
-                .spawn_local(rule::run(context, manager, of_rule, stop, opening.clone()));
+            let opening = opening.clone();
+            match context.rule.request_timeout() {
+                Some(_) => bridge
+                    .tasks
+                    .spawn_local(requests::run(context, stop, opening)),
+                None => bridge
+                    .tasks
+                    .spawn_local(rule::run(context, manager, of_rule, stop, opening)),
+            };
         }
         for name in kept.keys() {
             log::line(format_args!(

@@ -204,6 +204,7 @@ mod tests {
             subject: "orders.new".to_owned(),
             headers: vec![("Sluice-Bridge".to_owned(), path.to_owned())],
             body: Bytes::from_static(body.as_bytes()),
+            reply_to: None,
         }
     }
 

@@ -22,6 +22,7 @@ mod metrics;
 pub mod notify;
 pub mod options;
 pub mod outgoing;
+pub mod requests;
 pub mod rule;
 mod subject;
 mod window;

@@ -193,6 +193,7 @@ impl<E: Engine> Outgoing<E> {
             subject: rule.subject().to_owned(),
             headers: headers::of_message(rule.name(), &context.bridge, header),
             body: Bytes::copy_from_slice(self.window.body(record)),
+            reply_to: None,
         };
         let stored = rule.stream().map(|stream| Stored {
             stream,

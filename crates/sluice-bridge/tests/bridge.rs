@@ -14,8 +14,9 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_nats::RequestErrorKind;
 use async_nats::jetstream::{self, consumer, stream};
 use futures_util::StreamExt as _;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -24,7 +25,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::Pid;
 use sluice::Bus;
-use sluice::bus::{Policy, SendError, Sender, Subscriber};
+use sluice::bus::{CallError, Client, Policy, SendError, Sender, Server as BusServer, Subscriber};
 use tokio::runtime::Runtime;
 
 use support::{LIMIT, Server, create_stream, runtime, until};
@@ -614,4 +615,133 @@ fn a_reload_continues_with_a_valid_configuration_only() {
     assert!(metrics(&socket).contains("{bus=\"reload-more\",scope=\"\"}"));
     assert!(!bridge.stop().contains("is not used"));
     assert!(!socket.exists());
+}
+
+fn requests(name: &str, direction: &str, lines: &str) -> String {
+    let lines = format!(
+        "direction = \"{direction}\"\nsubject = \"sums\"\nrequests = {{ timeout_ms = 2000 }}\n{lines}"
+    );
+    rule(name, &lines)
+}
+
+/// Until requests go this way: before, the bus has no server, or the server that it had has ended.
+fn until_answered(client: &mut Client) {
+    until("requests are answered", || {
+        match client.call_timeout(b"1", LIMIT) {
+            Ok(reply) => reply.bytes() == b"2",
+            Err(CallError::NoServer | CallError::ServerEnded { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+/// Replies with the next number, until the bus is destroyed.
+fn add_one(mut server: BusServer) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let served = server.serve(|request| (number(request.bytes()) + 1).to_string());
+        served.unwrap();
+    })
+}
+
+#[test]
+fn requests_and_replies_pass_two_bridges() {
+    let server = Server::start("requests");
+    let create = "create = { permissions = \"666\" }";
+    let rules = requests("asks", "out", &format!("{create}\nallow = {{ uid = [0] }}"));
+    let asks = Bridge::start(&server, "a", &rules);
+    let answers = Bridge::start(&server, "b", &requests("sums", "in", create));
+    let mut client = Bus::named("asks").client().unwrap();
+    // Nobody answers on the other host, which the bus tells at once.
+    let is_told = |error: CallError| match error {
+        CallError::NoServer => false,
+        CallError::ServerEnded { .. } => true,
+        error => panic!("{error}"),
+    };
+    until("a request was told that nobody answers", || {
+        is_told(client.call_timeout(b"1", LIMIT).map(drop).unwrap_err())
+    });
+    let sums = add_one(Bus::named("sums").server().unwrap());
+    until_answered(&mut client);
+    for number in 0..50_u64 {
+        let reply = client.call_timeout(number.to_string().as_bytes(), LIMIT);
+        assert_eq!(reply.unwrap().bytes(), (number + 1).to_string().as_bytes());
+    }
+    let refused = as_user(1000, || {
+        let mut client = Bus::named("asks").client().unwrap();
+        let limit = Duration::from_secs(1);
+        client.call_timeout(b"1", limit).map(drop).unwrap_err()
+    });
+    assert!(matches!(refused, CallError::TimedOut(_)), "{refused}");
+    // A client that ends before its reply is there costs the others nothing.
+    let ended = thread::spawn(|| {
+        let mut client = Bus::named("asks").client().unwrap();
+        client.call_timeout(b"1", Duration::ZERO).is_err()
+    });
+    ended.join().unwrap();
+    until_answered(&mut client);
+    Bus::named("sums").destroy().unwrap();
+    sums.join().unwrap();
+    until("the end of the servers is told", || {
+        client.call_timeout(b"1", LIMIT).is_err()
+    });
+    // The other bridge has created the bus again.
+    until("the bus exists", || Bus::named("sums").info().is_ok());
+    let sums = add_one(Bus::named("sums").server().unwrap());
+    until_answered(&mut client);
+    let log = asks.stop();
+    assert!(log.contains("1 not allowed"), "{log}");
+    let log = answers.stop();
+    assert!(log.contains("the bus has ended"), "{log}");
+    Bus::named("sums").destroy().unwrap();
+    sums.join().unwrap();
+}
+
+#[test]
+fn a_client_of_nats_is_told_why_there_is_no_reply() {
+    let server = Server::start("service");
+    let bridge = Bridge::start(
+        &server,
+        "a",
+        &requests("service", "in", "create = {}\nin_flight = 2"),
+    );
+    let runtime = runtime();
+    let nats = runtime.block_on(async_nats::connect(server.url())).unwrap();
+    let ask = |body: &'static str| {
+        let request = async_nats::Request::new()
+            .payload(body.into())
+            .timeout(Some(LIMIT));
+        runtime.block_on(nats.send_request("sums", request))
+    };
+    let error = ask("1").unwrap_err();
+    assert_eq!(error.kind(), RequestErrorKind::NoResponders);
+    let mut service = Bus::named("service").server().unwrap();
+    let serving = thread::spawn(move || {
+        let mut request = service.recv_timeout(LIMIT).unwrap();
+        while request.bytes() != b"slow" {
+            request.reply(b"2").unwrap();
+            request = service.recv_timeout(LIMIT).unwrap();
+        }
+        // Until the bridge has given up.
+        let began = Instant::now();
+        assert!(service.recv_timeout(Duration::from_secs(3)).is_err());
+        drop(request);
+        assert!(began.elapsed() > Duration::from_secs(2));
+    });
+    until("the bridge has subscribed", || match ask("1") {
+        Ok(reply) => reply.payload == "2",
+        Err(error) => {
+            assert_eq!(error.kind(), RequestErrorKind::NoResponders);
+            false
+        }
+    });
+    let reply = ask("slow").unwrap();
+    let headers = reply.headers.unwrap();
+    let code = headers.get("Nats-Service-Error-Code").unwrap();
+    assert_eq!(code.as_str(), "504");
+    serving.join().unwrap();
+    until("the bridge has ended its subscription", || {
+        ask("1").is_err_and(|error| error.kind() == RequestErrorKind::NoResponders)
+    });
+    let log = bridge.stop();
+    assert!(log.contains("without reply"), "{log}");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use sluice_bridge::config::Config;
 use sluice_bridge::engine::nats::NatsEngine;
 use sluice_bridge::engine::{
@@ -27,11 +28,7 @@ struct Fixture {
 impl Fixture {
     async fn start(name: &str) -> Self {
         let server = Server::start(name);
-        let file = server.directory().join("bridge.toml");
-        let text = format!("id = \"a\"\nserver = {{ urls = [\"{}\"] }}\n", server.url());
-        std::fs::write(&file, text).unwrap();
-        let config = Config::read(&file).unwrap();
-        let engine = NatsEngine::connect(&config.server, "a", 16).await.unwrap();
+        let engine = connect(&server).await;
         let (stream, _) = create_stream(&server).await;
         Self {
             server,
@@ -78,11 +75,20 @@ impl Fixture {
     }
 }
 
+async fn connect(server: &Server) -> NatsEngine {
+    let file = server.directory().join("bridge.toml");
+    let text = format!("id = \"a\"\nserver = {{ urls = [\"{}\"] }}\n", server.url());
+    std::fs::write(&file, text).unwrap();
+    let config = Config::read(&file).unwrap();
+    NatsEngine::connect(&config.server, "a", 16).await.unwrap()
+}
+
 fn message(subject: &str, body: &'static str) -> Message {
     Message {
         subject: subject.to_owned(),
         headers: vec![("Sluice-Bus".to_owned(), "größe".to_owned())],
         body: Bytes::from_static(body.as_bytes()),
+        reply_to: None,
     }
 }
 
@@ -306,12 +312,13 @@ fn core_messages_arrive_without_a_stream() {
     runtime().block_on(async {
         let fixture = Fixture::start("core").await;
         let mut subscription = fixture.engine.subscribe("prices.>").await.unwrap();
-        let receipt = fixture
-            .engine
-            .publish(message("prices.a", "17"), None)
-            .await
-            .unwrap();
-        within(receipt).await.unwrap();
+        let other = connect(&fixture.server).await;
+        // A client is not sent what it has published itself.
+        for (engine, body) in [(&fixture.engine, "0"), (&other, "17")] {
+            within(engine.connected()).await;
+            let receipt = engine.publish(message("prices.a", body), None).await;
+            within(receipt.unwrap()).await.unwrap();
+        }
         let received = within(subscription.next()).await.unwrap();
         assert_eq!(
             (received.subject.as_str(), &received.body[..]),
@@ -319,5 +326,90 @@ fn core_messages_arrive_without_a_stream() {
         );
         let more = timeout(Duration::from_millis(100), subscription.next()).await;
         assert!(more.is_err());
+    });
+}
+
+#[test]
+fn a_request_has_the_reply_of_one_of_those_that_share_the_subject() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("requests").await;
+        let others = [
+            connect(&fixture.server).await,
+            connect(&fixture.server).await,
+        ];
+        let mut shared = Vec::new();
+        for engine in others.iter().chain([&fixture.engine]) {
+            within(engine.connected()).await;
+            shared.push(engine.share("sums").await.unwrap());
+            // The server has the subscription before what follows on the same connection.
+            let receipt = engine.publish(message("nobody", ""), None).await;
+            within(receipt.unwrap()).await.unwrap();
+        }
+        let [first, second, own] = &mut shared[..] else {
+            unreachable!();
+        };
+        for _ in 0..20 {
+            let answer = async {
+                let (request, engine) = tokio::select! {
+                    request = first.next() => (request.unwrap(), &others[0]),
+                    request = second.next() => (request.unwrap(), &others[1]),
+                    _ = own.next() => panic!("a request comes back"),
+                };
+                assert_eq!(
+                    (&request.body[..], request.subject),
+                    (&b"1 + 1"[..], "sums".to_owned())
+                );
+                let reply = message(&request.reply_to.unwrap(), "2");
+                engine.publish(reply, None).await.map(drop)
+            };
+            let request = fixture.engine.request(message("sums", "1 + 1"), LIMIT);
+            let (reply, answered) = within(async { tokio::join!(request, answer) }).await;
+            answered.unwrap();
+            assert_eq!(reply.unwrap().body, "2");
+        }
+    });
+}
+
+#[test]
+fn a_request_without_a_reply_says_why() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("no-reply").await;
+        let client = async_nats::connect(fixture.server.url()).await.unwrap();
+        within(fixture.engine.connected()).await;
+        let request = || {
+            fixture
+                .engine
+                .request(message("sums", "1 + 1"), Duration::from_millis(200))
+        };
+        let failure = within(request()).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::NoResponder, "{failure:?}");
+        let mut service = client.subscribe("sums").await.unwrap();
+        client.flush().await.unwrap();
+        let failure = within(request()).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Temporary);
+        assert!(
+            failure.text.contains("no reply of sums in time"),
+            "{failure:?}"
+        );
+        // The first request is still there.
+        within(service.next()).await.unwrap();
+        let answer = async {
+            let request = service.next().await.unwrap();
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert("Nats-Service-Error", "no such sum");
+            let reply = client.publish_with_headers(request.reply.unwrap(), headers, Bytes::new());
+            reply.await.unwrap();
+        };
+        let (failure, ()) = within(async { tokio::join!(request(), answer) }).await;
+        let failure = failure.unwrap_err();
+        assert!(failure.text.contains("no such sum"), "{failure:?}");
+        let long = Message {
+            body: vec![0; 65536].into(),
+            ..message("sums", "")
+        };
+        let failure = within(fixture.engine.request(long, LIMIT))
+            .await
+            .unwrap_err();
+        assert_eq!(failure.kind, FailureKind::TooLong, "{failure:?}");
     });
 }

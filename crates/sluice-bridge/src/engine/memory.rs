@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::task::yield_now;
 
@@ -22,17 +23,22 @@ struct State {
     /// Published and neither acknowledged nor refused.
     pending: VecDeque<Pending>,
     stored: Vec<Message>,
+    /// Of no stream.
+    published: Vec<Message>,
     /// Of the messages that were stored in the duplicate window, which a test ends.
     ids: BTreeSet<String>,
     incoming: VecDeque<Message>,
     acknowledged: usize,
     extended: usize,
+    /// Replies to the next requests.
+    replies: VecDeque<Result<Message, Failure>>,
+    requests: Vec<Message>,
     waker: Option<Waker>,
     is_disconnected: bool,
 }
 
 struct Pending {
-    id: Option<String>,
+    id: String,
     message: Message,
     outcome: Rc<RefCell<Outcome>>,
 }
@@ -105,6 +111,18 @@ impl MemoryEngine {
         }
     }
 
+    pub fn reply(&self, reply: Result<Message, Failure>) {
+        self.state.borrow_mut().replies.push_back(reply);
+    }
+
+    pub fn requests(&self) -> Vec<Message> {
+        self.state.borrow().requests.clone()
+    }
+
+    pub fn published(&self) -> Vec<Message> {
+        self.state.borrow().published.clone()
+    }
+
     pub fn acknowledged(&self) -> usize {
         self.state.borrow().acknowledged
     }
@@ -116,11 +134,7 @@ impl MemoryEngine {
     fn store(&self) -> Pending {
         let mut state = self.state.borrow_mut();
         let pending = state.pending.pop_front().unwrap();
-        let is_new = match &pending.id {
-            Some(id) => state.ids.insert(id.clone()),
-            None => true,
-        };
-        if is_new {
+        if state.ids.insert(pending.id.clone()) {
             state.stored.push(pending.message.clone());
         }
         pending
@@ -177,17 +191,35 @@ impl Engine for MemoryEngine {
         if message.body.len() > MESSAGE_MAX {
             return Err(too_long());
         }
-        let outcome = Rc::default();
-        self.state.borrow_mut().pending.push_back(Pending {
-            id: stored.map(|stored| stored.id),
-            message,
-            outcome: Rc::clone(&outcome),
-        });
+        let outcome = Rc::<RefCell<Outcome>>::default();
+        let mut state = self.state.borrow_mut();
+        match stored {
+            None => {
+                outcome.borrow_mut().result = Some(Ok(()));
+                state.published.push(message);
+            }
+            Some(stored) => state.pending.push_back(Pending {
+                id: stored.id,
+                message,
+                outcome: Rc::clone(&outcome),
+            }),
+        }
         Ok(MemoryReceipt(outcome))
     }
 
     async fn subscribe(&self, _: &str) -> Result<Self::Subscription, Failure> {
         Ok(MemorySubscription(self.clone()))
+    }
+
+    async fn share(&self, _: &str) -> Result<Self::Subscription, Failure> {
+        Ok(MemorySubscription(self.clone()))
+    }
+
+    async fn request(&self, message: Message, _: Duration) -> Result<Message, Failure> {
+        let mut state = self.state.borrow_mut();
+        state.requests.push(message);
+        let none = || Err(Failure::temporary("no reply"));
+        state.replies.pop_front().unwrap_or_else(none)
     }
 
     async fn consume(&self, _: ConsumerOptions<'_>) -> Result<Self::Consumer, Failure> {

@@ -6,6 +6,7 @@
 pub mod memory;
 pub mod nats;
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Message {
     pub subject: String,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
+    /// Of a request: the subject of its reply.
+    pub reply_to: Option<String>,
 }
 
 impl Message {
@@ -61,7 +64,17 @@ pub enum FailureKind {
     Temporary,
     /// The message is longer than the engine permits.
     TooLong,
+    /// Nobody answers the requests of a subject.
+    NoResponder,
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
 
 impl Failure {
     pub fn temporary(text: impl Into<String>) -> Self {
@@ -93,6 +106,12 @@ pub trait Engine: Clone + 'static {
     /// Messages that others publish from now on.
     async fn subscribe(&self, subject: &str) -> Result<Self::Subscription, Failure>;
 
+    /// Messages that others publish from now on, of which each goes to one of those that share the subject.
+    async fn share(&self, subject: &str) -> Result<Self::Subscription, Failure>;
+
+    /// Sends a request, and returns its reply. Nothing of it is left if it is dropped.
+    async fn request(&self, message: Message, timeout: Duration) -> Result<Message, Failure>;
+
     async fn consume(&self, options: ConsumerOptions<'_>) -> Result<Self::Consumer, Failure>;
 
     /// The longest message, headers included, in bytes. None: not known yet.
@@ -111,6 +130,12 @@ pub trait Subscription {
     /// The messages that were received and not acknowledged need more time.
     async fn extend(&mut self) -> Result<(), Failure>;
 }
+
+/// The headers of a reply that is an error, as services of NATS have them: a text, and a number of HTTP.
+pub const ERROR: &str = "Nats-Service-Error";
+pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
+/// The number of a service that does not answer.
+pub const UNAVAILABLE: &str = "503";
 
 /// After this time without [`Subscription::extend`] a message is delivered again.
 pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);

@@ -16,7 +16,8 @@ use async_nats::jetstream::{
     AckKind, ContextBuilder, ErrorCode, consumer, message::PublishMessage,
 };
 use async_nats::{
-    Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, ServerAddr, jetstream,
+    Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, Request, RequestError,
+    RequestErrorKind, ServerAddr, jetstream,
 };
 use futures_util::{FutureExt as _, StreamExt as _};
 use nkeys::KeyPair;
@@ -24,8 +25,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{
-    ACKNOWLEDGE_WITHIN, ConsumerOptions, Engine, Failure, FailureKind, Message, Stored,
-    Subscription,
+    ACKNOWLEDGE_WITHIN, ConsumerOptions, ERROR, ERROR_CODE, Engine, Failure, FailureKind, Message,
+    Stored, Subscription, UNAVAILABLE,
 };
 use crate::config::Server;
 use crate::log;
@@ -40,6 +41,8 @@ const POLL: Duration = Duration::from_millis(50);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// More than the rules have in flight, so that the client does not bound them once more.
 const ACKNOWLEDGEMENTS_MAX: usize = 1 << 20;
+/// The queue group of bridges that share a subject.
+const GROUP: &str = "sluice-bridge";
 
 #[derive(Clone)]
 pub struct NatsEngine {
@@ -61,6 +64,8 @@ impl NatsEngine {
         let options = authenticated(server)?
             .name(format!("sluice-bridge {name}"))
             .subscription_capacity(capacity)
+            // A request of this host goes to another bridge of the group.
+            .no_echo()
             .retry_on_initial_connect()
             .max_reconnects(None)
             .reconnect_delay_callback(delay)
@@ -245,6 +250,34 @@ impl Engine for NatsEngine {
     async fn subscribe(&self, subject: &str) -> Result<NatsSubscription, Failure> {
         let subscription = self.client.subscribe(subject.to_owned()).await;
         Ok(NatsSubscription(subscription.map_err(failure)?))
+    }
+
+    async fn share(&self, subject: &str) -> Result<NatsSubscription, Failure> {
+        let subscribe = self
+            .client
+            .queue_subscribe(subject.to_owned(), GROUP.to_owned());
+        Ok(NatsSubscription(subscribe.await.map_err(failure)?))
+    }
+
+    /// Each request has a subscription of its own: with that of the client, one without reply would occupy memory for ever.
+    async fn request(&self, message: Message, timeout: Duration) -> Result<Message, Failure> {
+        let request = Request::new()
+            .payload(message.body)
+            .headers(header_map(&message.headers)?)
+            .inbox(self.client.new_inbox())
+            .timeout(Some(timeout));
+        let subject = message.subject;
+        let reply = self.client.send_request(subject.clone(), request).await;
+        let reply = received(reply.map_err(|error| request_failure(&subject, &error))?);
+        let Some(text) = reply.values(ERROR).next() else {
+            return Ok(reply);
+        };
+        let kind = match reply.values(ERROR_CODE).next() {
+            Some(UNAVAILABLE) => FailureKind::NoResponder,
+            _ => FailureKind::Temporary,
+        };
+        let text = format!("the service of {subject} replies: {text}");
+        Err(Failure { kind, text })
     }
 
     async fn consume(&self, options: ConsumerOptions<'_>) -> Result<NatsConsumer, Failure> {
@@ -432,6 +465,7 @@ fn received(message: async_nats::Message) -> Message {
         subject: message.subject.into_string(),
         headers,
         body: message.payload,
+        reply_to: message.reply.map(|subject| subject.into_string()),
     }
 }
 
@@ -450,6 +484,20 @@ fn publish_failure(error: async_nats::PublishError) -> Failure {
     match error.kind() {
         async_nats::client::PublishErrorKind::MaxPayloadExceeded => too_long(&error),
         _ => failure(error),
+    }
+}
+
+fn request_failure(subject: &str, error: &RequestError) -> Failure {
+    match error.kind() {
+        RequestErrorKind::NoResponders => Failure {
+            kind: FailureKind::NoResponder,
+            text: format!("nobody has subscribed to {subject}; start a service"),
+        },
+        RequestErrorKind::TimedOut => {
+            Failure::temporary(format!("no reply of {subject} in time; check its service"))
+        }
+        RequestErrorKind::MaxPayloadExceeded => too_long(error),
+        _ => Failure::temporary(format!("{subject}: {}", chain(error))),
     }
 }
 
