@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The headers of the bridge. Those of a message that comes in are text that any client of the server may have written: of them only the
-//! path is read, and nothing of them reaches a bus.
+//! The header of the bridge. That of a message that comes in is text that any client of the server may have written: of it only the bridge is
+//! read, and nothing of it reaches a bus. It is one header, because each one costs the server and both clients.
+
+use std::fmt::Write as _;
 
 use sluice::bus;
 
 use crate::engine::Message;
 
-const BUS: &str = "Sluice-Bus";
-const SEQUENCE: &str = "Sluice-Sequence";
-const UID: &str = "Sluice-Uid";
-const GID: &str = "Sluice-Gid";
-const PID: &str = "Sluice-Pid";
-/// The bridges that a message has passed, separated by commas.
-const PATH: &str = "Sluice-Bridge";
-const PATH_MAX: usize = 8;
+/// What is known of the sender: `bridge=ID uid=UID gid=GID pid=PID sequence=NUMBER bus=NAME`. Only the name may contain blanks.
+pub const SENDER: &str = "Sluice-Sender";
+/// Bridges that a message has passed.
+const PASSED_MAX: usize = 8;
 
-/// Those of a message that leaves this host.
+/// That of a message that leaves this host.
 pub fn of_message(bus: &str, bridge: &str, header: &bus::Header) -> Vec<(String, String)> {
-    let mut headers = vec![
-        (BUS, bus.to_owned()),
-        (SEQUENCE, header.sequence.to_string()),
-        (UID, header.uid.to_string()),
-        (GID, header.gid.to_string()),
-        (PATH, bridge.to_owned()),
-    ];
-    headers.extend(header.pid.map(|pid| (PID, pid.to_string())));
-    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    headers.into_iter().map(owned).collect()
+    let bus::Header {
+        uid, gid, sequence, ..
+    } = header;
+    let mut value = format!("bridge={bridge} uid={uid} gid={gid}");
+    if let Some(pid) = header.pid {
+        // A string has no errors.
+        let _ = write!(value, " pid={pid}");
+    }
+    let _ = write!(value, " sequence={sequence} bus={bus}");
+    vec![(SENDER.to_owned(), value)]
 }
 
 /// Why a message does not come in.
@@ -39,13 +37,14 @@ pub enum PathError {
 
 pub fn check_path(message: &Message, bridge: &str) -> Result<(), PathError> {
     let mut passed = 0;
-    for id in message.values(PATH).flat_map(|path| path.split(',')) {
-        if id.trim() == bridge {
+    for sender in message.values(SENDER) {
+        let mut words = sender.split(' ');
+        if words.next().and_then(|word| word.strip_prefix("bridge=")) == Some(bridge) {
             return Err(PathError::Loop);
         }
         passed += 1;
     }
-    match passed > PATH_MAX {
+    match passed > PASSED_MAX {
         true => Err(PathError::TooLong),
         false => Ok(()),
     }
@@ -55,35 +54,31 @@ pub fn check_path(message: &Message, bridge: &str) -> Result<(), PathError> {
 mod tests {
     use super::*;
 
-    fn passed(paths: &[&str]) -> Message {
-        let path = |path: &&str| ("sluice-bridge".to_owned(), (*path).to_owned());
+    fn passed(bridges: &[&str]) -> Message {
+        let header = |id: &&str| ("sluice-sender".to_owned(), format!("bridge={id} uid=0"));
         Message {
-            headers: paths.iter().map(path).collect(),
+            headers: bridges.iter().map(header).collect(),
             ..Message::default()
         }
     }
 
     #[test]
     fn a_message_does_not_pass_a_bridge_twice() {
-        for paths in [&["a"][..], &["b, a"], &["b", "a,c"]] {
+        for bridges in [&["a"][..], &["b", "a"]] {
             assert_eq!(
-                check_path(&passed(paths), "a"),
+                check_path(&passed(bridges), "a"),
                 Err(PathError::Loop),
-                "{paths:?}"
+                "{bridges:?}"
             );
         }
-        for paths in [&[][..], &["b"], &["aa,b"]] {
-            assert_eq!(check_path(&passed(paths), "a"), Ok(()), "{paths:?}");
+        for bridges in [&[][..], &["b"], &["aa", "b"]] {
+            assert_eq!(check_path(&passed(bridges), "a"), Ok(()), "{bridges:?}");
         }
     }
 
     #[test]
     fn a_path_has_a_maximum_length() {
-        let eight = ["b"; 8].join(",");
-        assert_eq!(check_path(&passed(&[&eight]), "a"), Ok(()));
-        assert_eq!(
-            check_path(&passed(&[&eight, "b"]), "a"),
-            Err(PathError::TooLong)
-        );
+        assert_eq!(check_path(&passed(&["b"; 8]), "a"), Ok(()));
+        assert_eq!(check_path(&passed(&["b"; 9]), "a"), Err(PathError::TooLong));
     }
 }

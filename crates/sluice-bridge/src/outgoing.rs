@@ -36,6 +36,8 @@ pub struct Outgoing<E: Engine> {
     in_flight: VecDeque<(Record, Fate<E::Receipt>)>,
     /// After a failure only the oldest message is published, until the engine has one: each attempt occupies memory of the client.
     is_probing: bool,
+    /// The stream has stored a message: it has the subject. Until then each message names the stream, which the server then compares.
+    is_stream_known: bool,
     backoff: Backoff,
 }
 
@@ -79,6 +81,7 @@ impl<E: Engine> Outgoing<E> {
             is_full: false,
             in_flight: VecDeque::new(),
             is_probing: false,
+            is_stream_known: false,
             backoff: Backoff::new(RETRY.0, RETRY.1),
         })
     }
@@ -198,6 +201,7 @@ impl<E: Engine> Outgoing<E> {
         let stored = rule.stream().map(|stream| Stored {
             stream,
             id: self.message_id(record),
+            is_known: self.is_stream_known,
         });
         match context.engine.publish(message, stored).await {
             Ok(receipt) => Ok(Fate::Published(receipt)),
@@ -229,29 +233,30 @@ impl<E: Engine> Outgoing<E> {
             return;
         };
         let Context { counters, rule, .. } = &*self.context;
-        let (header, channel) = (&record.header, rule.channel());
+        let (header, channel) = (&record.header, || rule.channel());
         match fate {
             Fate::Stored => {
                 counters.out.add(1);
                 self.backoff.reset();
                 self.is_probing = false;
+                self.is_stream_known = true;
             }
             Fate::Lost => counters.lost.report(1, |_| {
-                format!("{channel}: the last message that the bridge received before it was killed is lost with the bus")
+                format!("{}: the last message that the bridge received before it was killed is lost with the bus", channel())
             }),
             Fate::Published(_) | Fate::Failed | Fate::Own => {}
             Fate::NotAllowed => counters.not_allowed.report(1, |new| {
-                let (uid, gid) = (header.uid, header.gid);
+                let (channel, uid, gid) = (channel(), header.uid, header.gid);
                 format!("{channel}: {new} messages of senders that allow does not name, the last of uid {uid}, gid {gid}; add it to allow, or stop the sender")
             }),
             Fate::TooLong(text) => counters.too_long.report(1, |new| {
-                let len = header.len;
+                let (channel, len) = (channel(), header.len);
                 format!("{channel}: {new} messages did not go out, the last of {len} bytes: {text}")
             }),
         }
         if header.lost > 0 {
             counters.lost.report(header.lost, |new| {
-                format!("{channel}: {new} messages were lost, because the server is slower than their senders; write full = \"block\", or create the bus with a larger capacity")
+                format!("{}: {new} messages were lost, because the server is slower than their senders; write full = \"block\", or create the bus with a larger capacity", channel())
             });
         }
         self.window.release(&record);
@@ -275,6 +280,7 @@ impl<E: Engine> Outgoing<E> {
         }
         self.window.put_back(records.into_iter());
         self.is_probing = true;
+        self.is_stream_known = false;
         let channel = self.context.rule.channel();
         let text = &failure.text;
         self.context.counters.retried.report(1, |_| {
@@ -446,16 +452,8 @@ mod tests {
             bridge.engine.acknowledge();
             let message = bridge.engine.stored().remove(0);
             assert_eq!(message.subject, "orders.new");
-            for (name, value) in [
-                ("Sluice-Bus", "orders"),
-                ("Sluice-Sequence", "7"),
-                ("Sluice-Uid", "1000"),
-                ("Sluice-Gid", "100"),
-                ("Sluice-Pid", "77"),
-                ("Sluice-Bridge", "a"),
-            ] {
-                assert!(message.values(name).eq([value]), "{name}: {message:?}");
-            }
+            let sender = "bridge=a uid=1000 gid=100 pid=77 sequence=7 bus=orders";
+            assert!(message.values(headers::SENDER).eq([sender]), "{message:?}");
             assert_eq!(bridge.stop().await.counters.out.get(), 1);
         });
     }

@@ -4,12 +4,12 @@
 //! Who asks is told at once if nobody answers, by what the bus and NATS have for that: the bridge is a server of the bus while requests of
 //! this host have an answer, and subscribed to the subject while the bus has a server.
 
+use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use sluice::bus::{
     AsyncClient, AsyncRequest, AsyncServer, CallError, Client, Header, RecvError, SendError,
 };
@@ -20,7 +20,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use crate::backoff::Backoff;
 use crate::bus_rule::BusRule;
 use crate::engine::{
-    ERROR, ERROR_CODE, Engine, Failure, FailureKind, Message, Subscription as _, UNAVAILABLE,
+    ERROR, ERROR_CODE, Engine, Failure, FailureKind, Message, Subscription, UNAVAILABLE,
 };
 use crate::headers;
 use crate::log;
@@ -46,12 +46,16 @@ pub async fn run<E: Engine>(
     let mut calls = Calls::new();
     let mut backoff = Backoff::new(REOPEN.0, REOPEN.1);
     let mut told = String::new();
-    loop {
+    while !*stop.borrow() {
         let began = Instant::now();
         let ended = tokio::select! {
             ended = bridge(&context, &mut opening, &mut calls) => ended,
-            _ = stop.wait_for(|stop| *stop) => break,
+            _ = stop.wait_for(|stop| *stop) => Ok(()),
         };
+        calls.finish(&context).await;
+        if *stop.borrow() {
+            break;
+        }
         if began.elapsed() > REOPEN.1 {
             told.clear();
             backoff.reset();
@@ -66,10 +70,9 @@ pub async fn run<E: Engine>(
         }
         tokio::select! {
             () = backoff.wait() => {}
-            _ = stop.wait_for(|stop| *stop) => break,
+            _ = stop.wait_for(|stop| *stop) => {}
         }
     }
-    finish(&mut calls).await;
     Ok(())
 }
 
@@ -77,25 +80,26 @@ pub async fn run<E: Engine>(
 async fn bridge<E: Engine>(
     context: &Rc<Context<E>>,
     opening: &mut Option<mpsc::Sender<()>>,
-    calls: &mut Calls,
+    calls: &mut Calls<E>,
 ) -> Result<()> {
     let client = client(&context.rule);
     drop(opening.take());
     let client = client?;
-    let ended = match context.rule.is_in() {
+    match context.rule.is_in() {
         true => ask_servers(context, client, calls).await,
         false => serve_clients(context, client, calls).await,
-    };
-    calls.shutdown().await;
-    ended
+    }
 }
 
 fn client(rule: &BusRule) -> Result<Client> {
     Ok(rule.bus()?.client()?)
 }
 
-/// The requests in progress, of which there are at most `in_flight`.
-type Calls = JoinSet<Result<After>>;
+/// The requests in progress, of which there are at most `in_flight`, and where those of other hosts come from.
+struct Calls<E: Engine> {
+    tasks: JoinSet<Result<After>>,
+    subscription: Option<E::Subscription>,
+}
 
 /// What follows from a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,19 +111,51 @@ enum After {
     End,
 }
 
-/// The other requests may still have a reply.
-async fn finish(calls: &mut Calls) {
-    let all = async { while calls.join_next().await.is_some() {} };
-    // Those that take longer end without.
-    let _ = timeout(FINISH, all).await;
-    calls.shutdown().await;
+impl<E: Engine> Calls<E> {
+    fn new() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            subscription: None,
+        }
+    }
+
+    fn have_room(&self, context: &Context<E>) -> bool {
+        self.tasks.len() < context.rule.in_flight() as usize
+    }
+
+    /// No further requests. Those in progress may still have a reply, and those on the way are told that they have none.
+    async fn finish(&mut self, context: &Context<E>) {
+        let subscription = self.subscription.take();
+        let refused = async {
+            if let Some(mut subscription) = subscription {
+                refuse(context, &mut subscription).await;
+            }
+        };
+        let answered = async { while self.tasks.join_next().await.is_some() {} };
+        // Without a connection the first one has no end.
+        let _ = timeout(FINISH, async { tokio::join!(refused, answered) }).await;
+        self.tasks.shutdown().await;
+    }
+}
+
+async fn refuse<E: Engine>(context: &Context<E>, subscription: &mut E::Subscription) {
+    if subscription.drain().await.is_err() {
+        return;
+    }
+    while let Ok(request) = subscription.next().await {
+        let text = "the bus has no server";
+        report(context, text);
+        if let Some(reply_to) = request.reply_to {
+            reply(context, reply_to, error(UNAVAILABLE, text)).await;
+        }
+    }
 }
 
 /// Requests of other hosts. `client` keeps a bus that the rule has created.
 async fn ask_servers<E: Engine>(
     context: &Rc<Context<E>>,
     mut client: Client,
-    calls: &mut Calls,
+    calls: &mut Calls<E>,
 ) -> Result<()> {
     loop {
         // A bus of this name may be another one by now.
@@ -132,7 +168,7 @@ async fn ask_servers<E: Engine>(
             return Ok(());
         }
         client = self::client(&context.rule)?;
-        finish(calls).await;
+        calls.finish(context).await;
     }
 }
 
@@ -140,36 +176,42 @@ async fn ask_servers<E: Engine>(
 async fn ask_subscribed<E: Engine>(
     context: &Rc<Context<E>>,
     servers: &AsyncClient,
-    calls: &mut Calls,
+    calls: &mut Calls<E>,
 ) -> Result<After> {
-    let mut requests = context.engine.share(context.rule.subject()).await?;
+    let requests = context.engine.share(context.rule.subject()).await?;
+    calls.subscription = Some(requests);
     let mut looks = interval(LOOK);
-    let mut after = After::Next;
-    while after == After::Next {
-        let has_room = calls.len() < context.rule.in_flight() as usize;
+    loop {
+        let has_room = calls.have_room(context);
         tokio::select! {
-            request = requests.next(), if has_room => {
+            request = next(&mut calls.subscription), if has_room => {
                 let (context, servers, request) = (Rc::clone(context), servers.clone(), request?);
-                calls.spawn_local(async move { ask_server(&context, &servers, request).await });
+                let call = async move { ask_server(&context, &servers, request).await };
+                calls.tasks.spawn_local(call);
             }
-            Some(ended) = calls.join_next() => after = ended.context(BUG)??,
+            Some(ended) = calls.tasks.join_next() => match ended.context(BUG)?? {
+                After::Next => {}
+                after => return Ok(after),
+            },
             _ = looks.tick() => if servers.info()?.subscribers == 0 {
-                after = After::Nobody;
+                return Ok(After::Nobody);
             }
         }
     }
-    // Those that have arrived are told, too.
-    while let Some(request) = requests.next().now_or_never() {
-        ask_server(context, servers, request?).await?;
+}
+
+async fn next<S: Subscription>(subscription: &mut Option<S>) -> Result<Message, Failure> {
+    match subscription {
+        Some(subscription) => subscription.next().await,
+        None => pending().await,
     }
-    Ok(after)
 }
 
 /// Requests of this host. `_client` keeps a bus that the rule has created.
 async fn serve_clients<E: Engine>(
     context: &Rc<Context<E>>,
     _client: Client,
-    calls: &mut Calls,
+    calls: &mut Calls<E>,
 ) -> Result<()> {
     let mut backoff = Backoff::new(ABSENT.0, ABSENT.1);
     loop {
@@ -178,7 +220,7 @@ async fn serve_clients<E: Engine>(
         if serve(context, &mut server, calls, &mut backoff).await? == After::End {
             return Ok(());
         }
-        finish(calls).await;
+        calls.finish(context).await;
         // The bus tells the clients whose requests are left that their server has ended.
         drop(server);
         backoff.wait().await;
@@ -189,12 +231,12 @@ async fn serve_clients<E: Engine>(
 async fn serve<E: Engine>(
     context: &Rc<Context<E>>,
     server: &mut AsyncServer,
-    calls: &mut Calls,
+    calls: &mut Calls<E>,
     backoff: &mut Backoff,
 ) -> Result<After> {
     let mut looks = interval(LOOK);
     loop {
-        let has_room = calls.len() < context.rule.in_flight() as usize;
+        let has_room = calls.have_room(context);
         tokio::select! {
             request = server.recv(), if has_room => {
                 let request = match request {
@@ -202,9 +244,10 @@ async fn serve<E: Engine>(
                     request => request?,
                 };
                 let context = Rc::clone(context);
-                calls.spawn_local(async move { answer(&context, request).await });
+                let answer = async move { answer(&context, request).await };
+                calls.tasks.spawn_local(answer);
             }
-            Some(ended) = calls.join_next() => match ended.context(BUG)?? {
+            Some(ended) = calls.tasks.join_next() => match ended.context(BUG)?? {
                 After::Next => backoff.reset(),
                 after => return Ok(after),
             },
@@ -390,6 +433,8 @@ fn report<E>(context: &Context<E>, reason: &str) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::engine::memory::{MESSAGE_MAX, MemoryEngine};
     use crate::rule::tests::context;
@@ -411,7 +456,7 @@ mod tests {
     fn request(path: &str) -> Message {
         Message {
             subject: "sums".to_owned(),
-            headers: vec![("Sluice-Bridge".to_owned(), path.to_owned())],
+            headers: vec![(headers::SENDER.to_owned(), format!("bridge={path}"))],
             body: Bytes::from_static(b"1 + 1"),
             reply_to: Some("inbox".to_owned()),
         }
@@ -489,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_request_that_has_passed_this_bridge_does_not_come_in() {
-        let (after, reply, counts) = asked(|| unreachable!(), request("b,a"));
+        let (after, reply, counts) = asked(|| unreachable!(), request("a"));
         assert_eq!((after, counts), (After::Next, [0, 0, 1]));
         assert_eq!(code_of(reply), "508");
     }
@@ -502,6 +547,22 @@ mod tests {
         };
         let (_, reply, counts) = asked(|| unreachable!(), message);
         assert_eq!((reply, counts), (None, [0, 1, 0]));
+    }
+
+    #[test]
+    fn a_request_on_the_way_is_told_when_the_bridge_leaves() {
+        let engine = MemoryEngine::default();
+        let context = context(IN, engine.clone());
+        let mut calls = Calls::new();
+        calls.subscription = engine.share("sums").now_or_never().unwrap().ok();
+        engine.deliver(request("b"));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(calls.finish(&context));
+        assert_eq!(code_of(engine.published().pop()), "503");
+        assert_eq!(context.counters.no_reply.get(), 1);
     }
 
     fn header() -> Header {
@@ -525,9 +586,8 @@ mod tests {
             (request.subject.as_str(), &request.body[..]),
             ("sums", &b"1 + 1"[..])
         );
-        for (name, value) in [("Sluice-Uid", "1000"), ("Sluice-Bridge", "a")] {
-            assert!(request.values(name).eq([value]), "{request:?}");
-        }
+        let sender = "bridge=a uid=1000 gid=100 pid=77 sequence=7 bus=orders";
+        assert!(request.values(headers::SENDER).eq([sender]), "{request:?}");
     }
 
     #[test]

@@ -317,15 +317,10 @@ fn messages_go_out_with_what_the_kernel_knows_of_their_sender() {
         .runtime
         .block_on(stream.stream.get_raw_message(1))
         .unwrap();
-    let header = |name: &str| message.headers.get(name).unwrap().as_str().to_owned();
-    assert_eq!(header("Sluice-Bus"), "headers");
-    assert_eq!(header("Sluice-Sequence"), "0");
-    assert_eq!(
-        (header("Sluice-Uid"), header("Sluice-Gid")),
-        ("0".to_owned(), "0".to_owned())
-    );
-    assert_eq!(header("Sluice-Pid"), std::process::id().to_string());
-    assert_eq!(header("Sluice-Bridge"), "a");
+    let sender = message.headers.get("Sluice-Sender").unwrap();
+    let pid = std::process::id();
+    let expected = format!("bridge=a uid=0 gid=0 pid={pid} sequence=0 bus=headers");
+    assert_eq!(sender.as_str(), expected);
     assert!(bridge.stop().contains("headers: 1 out, 0 in"));
 }
 
@@ -690,8 +685,7 @@ fn requests_and_replies_pass_two_bridges() {
     until_answered(&mut client);
     let log = asks.stop();
     assert!(log.contains("1 not allowed"), "{log}");
-    let log = answers.stop();
-    assert!(log.contains("the bus has ended"), "{log}");
+    answers.stop();
     Bus::named("sums").destroy().unwrap();
     sums.join().unwrap();
 }

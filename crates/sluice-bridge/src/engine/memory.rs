@@ -33,6 +33,7 @@ struct State {
     /// Replies to the next requests.
     replies: VecDeque<Result<Message, Failure>>,
     requests: Vec<Message>,
+    has_ended: bool,
     waker: Option<Waker>,
     is_disconnected: bool,
 }
@@ -121,6 +122,11 @@ impl MemoryEngine {
 
     pub fn published(&self) -> Vec<Message> {
         self.state.borrow().published.clone()
+    }
+
+    /// Of the subscriptions.
+    fn end(&self) {
+        self.state.borrow_mut().has_ended = true;
     }
 
     pub fn acknowledged(&self) -> usize {
@@ -244,16 +250,22 @@ impl<const KEEPS: bool> Subscription for MemorySubscription<KEEPS> {
         poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
             state.waker = Some(cx.waker().clone());
-            state
-                .incoming
-                .pop_front()
-                .map_or(Poll::Pending, |message| Poll::Ready(Ok(message)))
+            match state.incoming.pop_front() {
+                Some(message) => Poll::Ready(Ok(message)),
+                None if state.has_ended => Poll::Ready(Err(Failure::temporary("ended"))),
+                None => Poll::Pending,
+            }
         })
         .await
     }
 
     async fn acknowledge(&mut self) -> Result<(), Failure> {
         self.0.state.borrow_mut().acknowledged += 1;
+        Ok(())
+    }
+
+    async fn drain(&mut self) -> Result<(), Failure> {
+        self.0.end();
         Ok(())
     }
 

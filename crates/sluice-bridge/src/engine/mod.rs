@@ -37,6 +37,8 @@ impl Message {
 pub struct Stored<'a> {
     pub stream: &'a str,
     pub id: String,
+    /// This stream has stored a message of the subject lately.
+    pub is_known: bool,
 }
 
 /// Messages of a stream, from where the consumer of this name has ended.
@@ -124,8 +126,11 @@ pub trait Subscription {
 
     async fn next(&mut self) -> Result<Message, Failure>;
 
-    /// The last message is not needed any more.
+    /// The last message is not needed any more. The engine is told before the next wait, or after some messages.
     async fn acknowledge(&mut self) -> Result<(), Failure>;
+
+    /// Ends it: [`next`](Self::next) returns the messages that are on the way, and then fails.
+    async fn drain(&mut self) -> Result<(), Failure>;
 
     /// The messages that were received and not acknowledged need more time.
     async fn extend(&mut self) -> Result<(), Failure>;

@@ -29,6 +29,7 @@ use super::{
     Stored, Subscription, UNAVAILABLE,
 };
 use crate::config::Server;
+use crate::headers::SENDER;
 use crate::log;
 
 /// An acknowledgement that takes longer is taken for lost, and the message is published again.
@@ -41,6 +42,8 @@ const POLL: Duration = Duration::from_millis(50);
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// More than the rules have in flight, so that the client does not bound them once more.
 const ACKNOWLEDGEMENTS_MAX: usize = 1 << 20;
+/// Messages of a stream that are acknowledged at once, at most.
+const ACKNOWLEDGED_MAX: usize = 32;
 /// The queue group of bridges that share a subject.
 const GROUP: &str = "sluice-bridge";
 
@@ -223,11 +226,14 @@ impl Engine for NatsEngine {
                 async move { client.flush().await.map_err(failure) },
             ));
         };
-        let publish = PublishMessage::build()
+        let mut publish = PublishMessage::build()
             .payload(message.body)
             .headers(headers)
-            .expected_stream(stored.stream)
             .message_id(stored.id);
+        if !stored.is_known {
+            publish = publish.expected_stream(stored.stream);
+        }
+        let stream = stored.stream.to_owned();
         let context = format!("subject {subject}, stream {}", stored.stream);
         let acknowledged = self.context.send_publish(subject, publish).await;
         let acknowledged = acknowledged.map_err(|error| stored_failure(&context, error))?;
@@ -238,7 +244,11 @@ impl Engine for NatsEngine {
                 // An acknowledgement that has arrived counts, also if the connection has broken since.
                 biased;
                 acknowledged = acknowledged.into_future() => match acknowledged {
-                    Ok(_) => Ok(()),
+                    Ok(stored) if stored.stream == stream => Ok(()),
+                    Ok(stored) => Err(Failure::temporary(format!(
+                        "{context}: the stream {} has stored it; check the subjects of both",
+                        stored.stream
+                    ))),
                     Err(error) => Err(stored_failure(&context, error)),
                 },
                 // The acknowledgement was sent on this connection, if at all.
@@ -268,7 +278,8 @@ impl Engine for NatsEngine {
             .timeout(Some(timeout));
         let subject = message.subject;
         let reply = self.client.send_request(subject.clone(), request).await;
-        let reply = received(reply.map_err(|error| request_failure(&subject, &error))?);
+        let reply = reply.map_err(|error| request_failure(&subject, &error))?;
+        let reply = received(&reply);
         let Some(text) = reply.values(ERROR).next() else {
             return Ok(reply);
         };
@@ -284,7 +295,8 @@ impl Engine for NatsEngine {
         let config = consumer::pull::Config {
             durable_name: Some(options.name.clone()),
             description: Some("sluice-bridge".to_owned()),
-            ack_policy: consumer::AckPolicy::Explicit,
+            // An acknowledgement is of all messages before, too.
+            ack_policy: consumer::AckPolicy::All,
             ack_wait: ACKNOWLEDGE_WITHIN,
             filter_subject: options.subject.to_owned(),
             max_ack_pending: options.messages.into(),
@@ -311,6 +323,8 @@ impl Engine for NatsEngine {
             batch: None,
             received: VecDeque::new(),
             current: None,
+            done: None,
+            untold: 0,
             is_long: false,
         })
     }
@@ -327,13 +341,17 @@ impl Subscription for NatsSubscription {
 
     async fn next(&mut self) -> Result<Message, Failure> {
         match self.0.next().await {
-            Some(message) => Ok(received(message)),
+            Some(message) => Ok(received(&message)),
             None => Err(Failure::temporary("the subscription has ended")),
         }
     }
 
     async fn acknowledge(&mut self) -> Result<(), Failure> {
         Ok(())
+    }
+
+    async fn drain(&mut self) -> Result<(), Failure> {
+        self.0.drain().await.map_err(failure)
     }
 
     async fn extend(&mut self) -> Result<(), Failure> {
@@ -353,6 +371,9 @@ pub struct NatsConsumer {
     batch: Option<consumer::pull::Batch>,
     received: VecDeque<jetstream::Message>,
     current: Option<jetstream::Message>,
+    /// The last message that is not needed any more, and how many of them the server has not been told.
+    done: Option<jetstream::Message>,
+    untold: usize,
     /// The next message exceeds the bytes of a batch: it is fetched alone, and without this limit.
     is_long: bool,
 }
@@ -364,10 +385,11 @@ impl Subscription for NatsConsumer {
         loop {
             self.take_delivered()?;
             if let Some(message) = self.received.pop_front() {
-                let copy = received(message.message.clone());
+                let copy = received(&message.message);
                 self.current = Some(message);
                 return Ok(copy);
             }
+            self.tell().await?;
             match self.batch.as_mut() {
                 None => {
                     self.delivered_before = self.delivered;
@@ -383,13 +405,21 @@ impl Subscription for NatsConsumer {
     }
 
     async fn acknowledge(&mut self) -> Result<(), Failure> {
-        match self.current.take() {
-            Some(message) => message.ack().await.map_err(other),
-            None => Ok(()),
+        self.done = self.current.take();
+        self.untold += 1;
+        match self.untold < ACKNOWLEDGED_MAX {
+            true => Ok(()),
+            false => self.tell().await,
         }
     }
 
+    /// The server keeps its messages.
+    async fn drain(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     async fn extend(&mut self) -> Result<(), Failure> {
+        self.tell().await?;
         // Also what the server has delivered since.
         self.take_delivered()?;
         for message in self.current.iter().chain(&self.received) {
@@ -399,7 +429,23 @@ impl Subscription for NatsConsumer {
     }
 }
 
+impl Drop for NatsConsumer {
+    fn drop(&mut self) {
+        // What is not told is delivered again.
+        let _ = self.tell().now_or_never();
+    }
+}
+
 impl NatsConsumer {
+    /// Acknowledges the last message that is not needed any more, and with it all before.
+    async fn tell(&mut self) -> Result<(), Failure> {
+        self.untold = 0;
+        match self.done.take() {
+            Some(message) => message.ack().await.map_err(other),
+            None => Ok(()),
+        }
+    }
+
     async fn fetch(&self) -> Result<consumer::pull::Batch, Failure> {
         let batch = self.consumer.batch();
         let batch = match self.is_long {
@@ -451,21 +497,25 @@ impl NatsConsumer {
     }
 }
 
-/// A header that a client has written as no text is left out.
-fn received(message: async_nats::Message) -> Message {
+/// With the headers that the bridge reads.
+fn received(message: &async_nats::Message) -> Message {
     let mut headers = Vec::new();
     for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
-        headers.extend(
-            values
-                .iter()
-                .map(|value| (name.to_string(), value.to_string())),
-        );
+        let name: &str = name.as_ref();
+        let is_read = |read: &&str| read.eq_ignore_ascii_case(name);
+        if [SENDER, ERROR, ERROR_CODE].iter().any(is_read) {
+            headers.extend(
+                values
+                    .iter()
+                    .map(|value| (name.to_owned(), value.to_string())),
+            );
+        }
     }
     Message {
-        subject: message.subject.into_string(),
+        subject: message.subject.to_string(),
         headers,
-        body: message.payload,
-        reply_to: message.reply.map(|subject| subject.into_string()),
+        body: message.payload.clone(),
+        reply_to: message.reply.as_ref().map(ToString::to_string),
     }
 }
 
@@ -566,9 +616,13 @@ mod tests {
 
     #[test]
     fn headers_are_text() {
-        let header = |value: &str| header_map(&[("Sluice-Bus".to_owned(), value.to_owned())]);
+        let header = |value: &str| header_map(&[("Sluice-Sender".to_owned(), value.to_owned())]);
         assert_eq!(
-            header("größe").unwrap().get("Sluice-Bus").unwrap().as_str(),
+            header("größe")
+                .unwrap()
+                .get("Sluice-Sender")
+                .unwrap()
+                .as_str(),
             "größe"
         );
         assert!(header("a\r\nb: c").is_err());
