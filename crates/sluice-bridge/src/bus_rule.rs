@@ -100,7 +100,7 @@ impl From<BusMode> for Mode {
 /// Octal digits, as the command takes them.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct Permissions(u32);
+pub struct Permissions(pub u32);
 
 impl TryFrom<String> for Permissions {
     type Error = String;

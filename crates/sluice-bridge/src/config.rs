@@ -13,6 +13,7 @@ use toml::Spanned;
 use crate::bus_rule::BusRule;
 use crate::config_error::{ConfigError, Mistake};
 use crate::engine::nats;
+use crate::map_rule::{self, MapRule};
 
 /// Of the id of a bridge, which is a part of message ids and of the names of consumers.
 const ID_MAX: usize = 64;
@@ -28,6 +29,8 @@ pub struct Config {
     metrics: Option<Spanned<String>>,
     #[serde(default, rename = "bus")]
     pub buses: Vec<BusRule>,
+    #[serde(default, rename = "map")]
+    pub maps: Vec<MapRule>,
 }
 
 /// How to connect.
@@ -77,6 +80,7 @@ impl Config {
                 ));
             }
         }
+        map_rule::check_all(&config.maps)?;
         Ok(config)
     }
 
@@ -163,9 +167,13 @@ pub mod tests {
     use super::*;
     use crate::bus_rule::Full;
 
-    const HEAD: &str = "id = \"a\"\nserver = { urls = [\"nats://127.0.0.1:4222\"] }\n";
+    pub const HEAD: &str = "id = \"a\"\nserver = { urls = [\"nats://127.0.0.1:4222\"] }\n";
 
-    fn error(text: &str) -> String {
+    pub fn parse(text: &str) -> Config {
+        Config::parse("bridge.toml", text).unwrap()
+    }
+
+    pub fn error(text: &str) -> String {
         Config::parse("bridge.toml", text).unwrap_err().to_string()
     }
 
@@ -180,7 +188,7 @@ pub mod tests {
     }
 
     pub fn rule(lines: &str) -> BusRule {
-        let config = Config::parse("bridge.toml", &with_rule(lines)).unwrap();
+        let config = parse(&with_rule(lines));
         config.buses.into_iter().next().unwrap()
     }
 

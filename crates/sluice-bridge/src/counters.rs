@@ -73,18 +73,28 @@ pub const COUNTERS: [(&str, &str, &str, Read); 10] = [
 ];
 
 impl fmt::Display for Counters {
-    /// The messages of both directions, and what else has happened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (position, (_, name, _, counter)) in COUNTERS.iter().enumerate() {
-            let count = counter(self).get();
-            if position < 2 || count > 0 {
-                write!(f, "{separator}{count} {name}")?;
-                separator = ", ";
-            }
-        }
-        Ok(())
+        let counts = COUNTERS.iter();
+        write_counts(
+            f,
+            counts.map(|(_, name, _, counter)| (*name, counter(self).get())),
+        )
     }
+}
+
+/// Those of both directions, which are the first two, and what else has happened.
+pub fn write_counts<'a>(
+    f: &mut fmt::Formatter<'_>,
+    counts: impl Iterator<Item = (&'a str, u64)>,
+) -> fmt::Result {
+    let mut separator = "";
+    for (position, (name, count)) in counts.enumerate() {
+        if position < 2 || count > 0 {
+            write!(f, "{separator}{count} {name}")?;
+            separator = ", ";
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -16,10 +16,13 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{interval, timeout};
 
 use crate::config::Config;
-use crate::counters::Counters;
+use crate::counters::{Counter, Counters};
 use crate::engine::Engine;
+use crate::engine::bucket::CHANGES_MAX;
 use crate::engine::nats::NatsEngine;
 use crate::log;
+use crate::map_counters::MapCounters;
+use crate::map_task::{self, MapContext};
 use crate::metrics;
 use crate::notify::{Kept, Manager};
 use crate::requests;
@@ -42,12 +45,9 @@ pub fn run(path: &Path, config: Config, kept: Kept) -> Result<()> {
             .iter()
             .map(|rule| rule.in_flight() as usize)
             .max();
-        let engine = NatsEngine::connect(
-            &config.server,
-            config.id(),
-            capacity.unwrap_or(0) + STATUSES,
-        )
-        .await?;
+        let of_maps = config.maps.first().map_or(0, |_| CHANGES_MAX);
+        let capacity = capacity.unwrap_or(0).max(of_maps);
+        let engine = NatsEngine::connect(&config.server, config.id(), capacity + STATUSES).await?;
         let check = || NatsEngine::check(&Config::read(path)?.server);
         Bridge::start(config, engine, kept)?.run(check).await
     })
@@ -56,6 +56,7 @@ pub fn run(path: &Path, config: Config, kept: Kept) -> Result<()> {
 struct Bridge<E> {
     engine: E,
     contexts: Vec<Rc<Context<E>>>,
+    maps: Vec<Rc<MapContext<E>>>,
     tasks: JoinSet<Result<()>>,
     manager: Rc<Manager>,
     stop: watch::Sender<bool>,
@@ -74,6 +75,7 @@ impl<E: Engine> Bridge<E> {
         let mut bridge = Self {
             engine,
             contexts: Vec::new(),
+            maps: Vec::new(),
             tasks: JoinSet::new(),
             manager: Rc::new(manager),
             stop: watch::Sender::new(false),
@@ -114,9 +116,26 @@ impl<E: Engine> Bridge<E> {
                     .spawn_local(rule::run(context, manager, of_rule, stop, opening)),
             };
         }
+        for rule in config.maps {
+            let of_rule = map_task::take_kept(&rule, &mut kept);
+            let context = Rc::new(MapContext {
+                rule,
+                engine: bridge.engine.clone(),
+                counters: MapCounters::default(),
+            });
+            bridge.maps.push(Rc::clone(&context));
+            let (manager, stop) = (Rc::clone(&bridge.manager), bridge.stop.subscribe());
+            bridge.tasks.spawn_local(map_task::run(
+                context,
+                manager,
+                of_rule,
+                stop,
+                opening.clone(),
+            ));
+        }
         for name in kept.keys() {
             log::line(format_args!(
-                "{name} of the last process is of no rule any more; its subscription ends"
+                "{name} of the last process is of no rule any more, and is closed"
             ));
             bridge.manager.remove(name)?;
         }
@@ -128,7 +147,8 @@ impl<E: Engine> Bridge<E> {
         // Who starts after the bridge finds it subscribed.
         self.opened.recv().await;
         self.notify("READY=1");
-        log::line(format_args!("started with {} buses", self.contexts.len()));
+        let (buses, maps) = (self.contexts.len(), self.maps.len());
+        log::line(format_args!("started with {buses} buses and {maps} maps"));
         let mut status = interval(watchdog().map_or(STATUS, |limit| STATUS.min(limit / 2)));
         loop {
             let [terminate, interrupt, hangup] = &mut self.signals;
@@ -143,7 +163,7 @@ impl<E: Engine> Bridge<E> {
                     )),
                 },
                 _ = status.tick() => {
-                    let totals = totals(&self.contexts);
+                    let totals = totals(&self.contexts, &self.maps);
                     self.manager.send(&format!("WATCHDOG=1\nSTATUS={totals}")).ok();
                 }
                 Some(reply) = requested(&mut self.metrics) => {
@@ -188,6 +208,10 @@ impl<E: Engine> Bridge<E> {
                 context.counters
             ));
         }
+        for context in &self.maps {
+            let (channel, counters) = (context.rule.channel(), &context.counters);
+            log::line(format_args!("{channel}: {counters}"));
+        }
         if let Some((address, _)) = &self.metrics {
             address
                 .release()
@@ -200,6 +224,9 @@ impl<E: Engine> Bridge<E> {
         let mut snapshot = metrics::Snapshot::new(self.engine.is_connected());
         for context in &self.contexts {
             snapshot.add(&context.rule, &context.counters);
+        }
+        for context in &self.maps {
+            snapshot.add_map(&context.rule, &context.counters);
         }
         snapshot
     }
@@ -223,20 +250,23 @@ async fn requested(
 }
 
 /// Of all rules.
-fn totals<E>(contexts: &[Rc<Context<E>>]) -> String {
-    let sum = |count: fn(&Counters) -> u64| -> u64 {
-        contexts
-            .iter()
-            .map(|context| count(&context.counters))
-            .sum()
+fn totals<E>(contexts: &[Rc<Context<E>>], maps: &[Rc<MapContext<E>>]) -> String {
+    let sum = |count: fn(&Counters) -> &Counter| -> u64 {
+        let counts = contexts.iter();
+        counts.map(|context| count(&context.counters).get()).sum()
     };
-    let (out, incoming) = (
-        sum(|counters| counters.out.get()),
-        sum(|counters| counters.incoming.get()),
-    );
+    let sum_of_maps = |count: fn(&MapCounters) -> &Counter| -> u64 {
+        let counts = maps.iter();
+        counts.map(|context| count(&context.counters).get()).sum()
+    };
     format!(
-        "{} buses, {out} messages out, {incoming} in",
-        contexts.len()
+        "{} buses, {} messages out, {} in; {} maps, {} changes out, {} in",
+        contexts.len(),
+        sum(|counters| &counters.out),
+        sum(|counters| &counters.incoming),
+        maps.len(),
+        sum_of_maps(|counters| &counters.out),
+        sum_of_maps(|counters| &counters.incoming),
     )
 }
 

@@ -22,7 +22,8 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error, USAGE),
     };
     if let Command::Check(_) = command {
-        println!("{}: valid, {} buses", path.display(), config.buses.len());
+        let (buses, maps) = (config.buses.len(), config.maps.len());
+        println!("{}: valid, {buses} buses, {maps} maps", path.display());
         return ExitCode::SUCCESS;
     }
     match daemon::run(path, config, kept) {

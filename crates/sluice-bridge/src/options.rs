@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Connect buses of this host with subjects and streams of NATS
+/// Connect buses and maps of this host with subjects, streams and buckets of NATS
 #[derive(Debug, Parser)]
 #[command(name = "sluice-bridge", version)]
 pub struct Options {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An engine in the memory of a test: one stream, and subscriptions without wildcards. A test decides when a message is acknowledged.
 
+mod bucket;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -11,11 +13,15 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
+pub use self::bucket::MemoryBucket;
+use super::bucket::BucketOptions;
 use super::{ConsumerOptions, Engine, Failure, FailureKind, Message, Stored, Subscription};
 
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
     state: Rc<RefCell<State>>,
+    /// The only one.
+    pub bucket: MemoryBucket,
 }
 
 #[derive(Default)]
@@ -178,6 +184,7 @@ impl Engine for MemoryEngine {
     type Receipt = MemoryReceipt;
     type Subscription = MemorySubscription<false>;
     type Consumer = MemorySubscription<true>;
+    type Bucket = MemoryBucket;
 
     async fn connected(&self) {
         while !self.is_connected() {
@@ -230,6 +237,10 @@ impl Engine for MemoryEngine {
 
     async fn consume(&self, _: ConsumerOptions<'_>) -> Result<Self::Consumer, Failure> {
         Ok(MemorySubscription(self.clone()))
+    }
+
+    async fn bucket(&self, _: BucketOptions<'_>) -> Result<MemoryBucket, Failure> {
+        Ok(self.bucket.clone())
     }
 
     fn message_max(&self) -> Option<usize> {

@@ -2,6 +2,7 @@
 //! What the bridge needs of an engine that carries messages between hosts. Only [`nats`] knows the engine that is used; tests use
 //! [`memory`].
 
+pub mod bucket;
 #[cfg(test)]
 pub mod memory;
 pub mod nats;
@@ -11,6 +12,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
+
+use self::bucket::{Bucket, BucketOptions};
 
 /// A message of the engine. Names of headers may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub enum FailureKind {
     TooLong,
     /// Nobody answers the requests of a subject.
     NoResponder,
+    /// A key of a bucket has another revision than the expected one.
+    Conflict,
 }
 
 impl fmt::Display for Failure {
@@ -92,6 +97,7 @@ pub trait Engine: Clone + 'static {
     type Receipt: Future<Output = Result<(), Failure>> + Unpin;
     type Subscription: Subscription;
     type Consumer: Subscription;
+    type Bucket: Bucket;
 
     /// Waits until there is a connection: an attempt to publish without one would only occupy memory.
     async fn connected(&self);
@@ -115,6 +121,9 @@ pub trait Engine: Clone + 'static {
     async fn request(&self, message: Message, timeout: Duration) -> Result<Message, Failure>;
 
     async fn consume(&self, options: ConsumerOptions<'_>) -> Result<Self::Consumer, Failure>;
+
+    /// Fails if there is no such bucket, or if it does not permit what the options say.
+    async fn bucket(&self, options: BucketOptions<'_>) -> Result<Self::Bucket, Failure>;
 
     /// The longest message, headers included, in bytes. None: not known yet.
     fn message_max(&self) -> Option<usize>;

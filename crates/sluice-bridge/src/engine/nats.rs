@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine NATS. Nothing else knows its client.
 
+mod bucket;
+mod time_to_live;
+
 use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::fs;
@@ -24,6 +27,8 @@ use nkeys::KeyPair;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use self::bucket::NatsBucket;
+use super::bucket::BucketOptions;
 use super::{
     ACKNOWLEDGE_WITHIN, ConsumerOptions, ERROR, ERROR_CODE, Engine, Failure, FailureKind, Message,
     Stored, Subscription, UNAVAILABLE,
@@ -198,6 +203,7 @@ impl Engine for NatsEngine {
     type Receipt = Receipt;
     type Subscription = NatsSubscription;
     type Consumer = NatsConsumer;
+    type Bucket = NatsBucket;
 
     async fn connected(&self) {
         while !self.is_connected() {
@@ -314,19 +320,16 @@ impl Engine for NatsEngine {
             Failure::temporary(text)
         })?;
         let delivered = self.deliver_again(&mut consumer).await?;
-        Ok(NatsConsumer {
+        Ok(NatsConsumer::new(
             consumer,
-            messages: options.messages as usize,
-            bytes: usize::try_from(options.bytes).unwrap_or(usize::MAX),
+            options.messages as usize,
+            usize::try_from(options.bytes).unwrap_or(usize::MAX),
             delivered,
-            delivered_before: delivered,
-            batch: None,
-            received: VecDeque::new(),
-            current: None,
-            done: None,
-            untold: 0,
-            is_long: false,
-        })
+        ))
+    }
+
+    async fn bucket(&self, options: BucketOptions<'_>) -> Result<NatsBucket, Failure> {
+        NatsBucket::open(self, options).await
     }
 
     fn message_max(&self) -> Option<usize> {
@@ -359,6 +362,8 @@ impl Subscription for NatsSubscription {
     }
 }
 
+type Request = Pin<Box<dyn Future<Output = Result<consumer::pull::Batch, Failure>>>>;
+
 /// Asks the server for a number of messages at a time, so that it never sends more than fit here.
 pub struct NatsConsumer {
     consumer: consumer::PullConsumer,
@@ -368,6 +373,8 @@ pub struct NatsConsumer {
     delivered: u64,
     /// The deliveries before the batch.
     delivered_before: u64,
+    /// A request that is on its way to the server. A call that is dropped meanwhile does not lose it.
+    requested: Option<Request>,
     batch: Option<consumer::pull::Batch>,
     received: VecDeque<jetstream::Message>,
     current: Option<jetstream::Message>,
@@ -383,23 +390,10 @@ impl Subscription for NatsConsumer {
 
     async fn next(&mut self) -> Result<Message, Failure> {
         loop {
-            self.take_delivered()?;
-            if let Some(message) = self.received.pop_front() {
+            if let Some(message) = self.delivery().await? {
                 let copy = received(&message.message);
                 self.current = Some(message);
                 return Ok(copy);
-            }
-            self.tell().await?;
-            match self.batch.as_mut() {
-                None => {
-                    self.delivered_before = self.delivered;
-                    self.batch = Some(self.fetch().await?);
-                    self.is_long = false;
-                }
-                Some(batch) => match batch.next().await {
-                    Some(message) => self.add(message)?,
-                    None => self.batch = None,
-                },
             }
         }
     }
@@ -437,6 +431,29 @@ impl Drop for NatsConsumer {
 }
 
 impl NatsConsumer {
+    /// `delivered`: the deliveries so far.
+    fn new(
+        consumer: consumer::PullConsumer,
+        messages: usize,
+        bytes: usize,
+        delivered: u64,
+    ) -> Self {
+        Self {
+            consumer,
+            messages,
+            bytes,
+            delivered,
+            delivered_before: delivered,
+            requested: None,
+            batch: None,
+            received: VecDeque::new(),
+            current: None,
+            done: None,
+            untold: 0,
+            is_long: false,
+        }
+    }
+
     /// Acknowledges the last message that is not needed any more, and with it all before.
     async fn tell(&mut self) -> Result<(), Failure> {
         self.untold = 0;
@@ -446,13 +463,50 @@ impl NatsConsumer {
         }
     }
 
-    async fn fetch(&self) -> Result<consumer::pull::Batch, Failure> {
-        let batch = self.consumer.batch();
-        let batch = match self.is_long {
-            true => batch.max_messages(1),
-            false => batch.max_messages(self.messages).max_bytes(self.bytes),
-        };
-        batch.expires(FETCH).messages().await.map_err(failure)
+    /// The next message. None: there was none for the time of a request.
+    async fn delivery(&mut self) -> Result<Option<jetstream::Message>, Failure> {
+        loop {
+            self.take_delivered()?;
+            if let Some(message) = self.received.pop_front() {
+                return Ok(Some(message));
+            }
+            self.tell().await?;
+            match self.batch.as_mut() {
+                None => self.request().await?,
+                Some(batch) => match batch.next().await {
+                    Some(message) => self.add(message)?,
+                    None => {
+                        self.batch = None;
+                        if self.delivered == self.delivered_before {
+                            return Ok(None);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    async fn request(&mut self) -> Result<(), Failure> {
+        let request = self.requested.take().unwrap_or_else(|| self.fetch());
+        let batch = self.requested.insert(request).await;
+        self.requested = None;
+        self.delivered_before = self.delivered;
+        self.is_long = false;
+        self.batch = Some(batch?);
+        Ok(())
+    }
+
+    fn fetch(&self) -> Request {
+        let consumer = self.consumer.clone();
+        let (is_long, messages, bytes) = (self.is_long, self.messages, self.bytes);
+        Box::pin(async move {
+            let batch = consumer.batch();
+            let batch = match is_long {
+                true => batch.max_messages(1),
+                false => batch.max_messages(messages).max_bytes(bytes),
+            };
+            batch.expires(FETCH).messages().await.map_err(failure)
+        })
     }
 
     /// The client drops a batch, with the messages that were delivered, 5 seconds after its end at the server.

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each program of tests uses a part")]
 
+pub mod daemon;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::{self, stream};
+use async_nats::jetstream::{self, kv, stream};
 use tokio::runtime::Runtime;
 
 /// For whatever a test waits for.
@@ -132,6 +134,18 @@ pub async fn create_stream(server: &Server) -> (stream::Stream, jetstream::Conte
         ..stream::Config::default()
     });
     (stream.await.unwrap(), context)
+}
+
+/// The bucket of this name as the client creates it, with a history of 1; with a marker TTL it permits times to live.
+pub async fn create_bucket(server: &Server, name: &str, marker: Option<Duration>) -> kv::Store {
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let context = jetstream::new(client);
+    let created = context.create_key_value(kv::Config {
+        bucket: name.to_owned(),
+        limit_markers: marker,
+        ..kv::Config::default()
+    });
+    created.await.unwrap()
 }
 
 pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {

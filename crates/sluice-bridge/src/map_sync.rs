@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keeps a map and a bucket the same: compares all entries once, then follows the changes. Whatever fails, the next comparison repairs.
+
+use std::convert::Infallible;
+use std::future::pending;
+
+use crate::decision::{Action, Pair, Sides, decide};
+use crate::engine::bucket::{Bucket, Content, Item, Update, Watch};
+use crate::engine::{Failure, FailureKind};
+use crate::key;
+use crate::local_map::{Entry, Event, LocalMap, MapError, is_same};
+use crate::map_counters::MapCounters;
+use crate::map_out::Puts;
+use crate::map_rule::{Direction, MapRule};
+use crate::pairs::Pairs;
+
+/// Why map and bucket are not kept the same any more.
+#[derive(Debug)]
+pub enum Ended {
+    /// The map was destroyed.
+    Map,
+    /// Another attempt may succeed.
+    Failed(String),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.text)
+    }
+}
+
+impl From<MapError> for Ended {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::Ended => Self::Map,
+            MapError::Conflict => Self::Failed("an entry changes all the time".to_owned()),
+            MapError::TooLong(text) | MapError::Other(text) => Self::Failed(text),
+        }
+    }
+}
+
+/// Ends with the connection to the server.
+pub struct MapSync<'a, M, B: Bucket> {
+    pub rule: &'a MapRule,
+    pub counters: &'a MapCounters,
+    pub map: &'a M,
+    pub bucket: &'a B,
+    pub pairs: &'a mut Pairs,
+    /// On their way to the bucket.
+    pub puts: Puts<B::Receipt>,
+    /// The map did not take a change, and another comparison is necessary.
+    pub is_incomplete: bool,
+}
+
+impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
+    /// Returns only if it fails. `compared` is called when both sides are the same.
+    pub async fn run(&mut self, compared: impl FnOnce()) -> Ended {
+        match self.follow(compared).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn follow(&mut self, compared: impl FnOnce()) -> Result<Infallible, Ended> {
+        if self.rule.is_out() {
+            self.map.watch().await?;
+        }
+        let mut watch = self.bucket.watch().await?;
+        self.compare(&mut watch).await?;
+        let mut watch = Some(watch).filter(|_| self.rule.is_in());
+        while !self.puts.is_empty() {
+            self.settle().await?;
+        }
+        if self.is_incomplete {
+            return Err(Ended::Failed(
+                "the map lacks entries of the bucket".to_owned(),
+            ));
+        }
+        compared();
+        loop {
+            let map = self.map;
+            let updated = async {
+                match &mut watch {
+                    Some(watch) => watch.next().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                update = updated => if let Update::Item(item) = update? {
+                    self.take_item(&item).await?;
+                },
+                event = map.event() => self.take_event(event?).await?,
+                () = self.puts.ready() => self.settle().await?,
+            }
+            if self.is_incomplete {
+                return Err(Ended::Failed(
+                    "the map lacks entries of the bucket".to_owned(),
+                ));
+            }
+        }
+    }
+
+    /// Returns the key, if it is one of a map.
+    pub async fn take_item(&mut self, item: &Item) -> Result<Option<Vec<u8>>, Ended> {
+        let Some(key) = key::decode(&item.key) else {
+            let (map, bucket) = (self.rule.channel(), self.rule.bucket());
+            self.counters.unknown_keys.report(1, |new| {
+                format!("{map}: {new} changes of keys like {:?} of the bucket {bucket} did not come in; a key does not begin with '=' or '_kv'", item.key)
+            });
+            return Ok(None);
+        };
+        self.take(&key, item).await?;
+        Ok(Some(key))
+    }
+
+    pub async fn take(&mut self, key: &[u8], item: &Item) -> Result<(), Ended> {
+        while self.puts.contains(key) {
+            self.settle().await?;
+        }
+        self.adopt(key, item);
+        loop {
+            let pair = self.pairs.get(key);
+            if item.revision != 0 && self.pairs.is_newer(key, item.revision) {
+                return Ok(());
+            }
+            let entry = self.map.get(key)?;
+            let sides = Sides {
+                version: entry.as_ref().map_or(0, |entry| entry.version),
+                revision: item.revision,
+                is_in_bucket: item.content.is_some(),
+            };
+            let (action, is_conflict) = decide(self.rule.direction(), pair, sides);
+            if action != Action::Nothing && self.is_same(entry.as_ref(), item) {
+                self.pair(key, sides.version, item.revision);
+                return Ok(());
+            }
+            if is_conflict {
+                self.counters.conflicts.add(1);
+            }
+            match action {
+                Action::Nothing if sides.version == 0 && !sides.is_in_bucket => {
+                    self.forget(key);
+                    return Ok(());
+                }
+                Action::Nothing => return Ok(()),
+                Action::Out => return self.put(key, entry, item.revision).await,
+                Action::In => {
+                    if self.change_map(key, item, sides.version).await? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The change of the bucket may be one that this bridge, or the process before, has made and does not know to be stored.
+    fn adopt(&mut self, key: &[u8], item: &Item) {
+        let origin = item.origin.as_deref();
+        let Some(version) = origin.and_then(|origin| self.pairs.own_version(origin)) else {
+            return;
+        };
+        let pair = self.pairs.get(key);
+        if pair.is_none_or(|pair| item.revision > pair.revision) {
+            let version = item.content.as_ref().map_or(0, |_| version);
+            self.pair(key, version, item.revision);
+        }
+    }
+
+    fn is_same(&self, entry: Option<&Entry>, item: &Item) -> bool {
+        let (Some(entry), Some(content)) = (entry, &item.content) else {
+            return false;
+        };
+        match self.rule.keeps_time_to_live() {
+            true => is_same(&entry.content, content),
+            false => entry.content.value == content.value,
+        }
+    }
+
+    pub async fn take_event(&mut self, event: Event) -> Result<(), Ended> {
+        if event.is_after_loss {
+            self.compare_versions().await?;
+        }
+        let pair = self.pairs.get(&event.key);
+        let is_of_pair = pair.is_some_and(|pair| pair.version == event.version);
+        // The bucket has the same time to live, or a new one.
+        let expires_there =
+            self.rule.direction() == Direction::Both && self.rule.keeps_time_to_live();
+        match event.is_expiry && is_of_pair && expires_there {
+            true => Ok(()),
+            false => self.take_key(&event.key).await,
+        }
+    }
+
+    /// The map may have changed the entry.
+    pub async fn take_key(&mut self, key: &[u8]) -> Result<(), Ended> {
+        while self.puts.contains(key) {
+            self.settle().await?;
+        }
+        let entry = self.map.get(key)?;
+        let version = entry.as_ref().map_or(0, |entry| entry.version);
+        let pair = self.pairs.get(key).unwrap_or_default();
+        match version == pair.version {
+            true => Ok(()),
+            false => self.put(key, entry, pair.revision).await,
+        }
+    }
+
+    /// Also counts what has become of it.
+    pub async fn settle(&mut self) -> Result<(), Ended> {
+        let Some((put, result)) = self.puts.next().await else {
+            return Ok(());
+        };
+        match result {
+            Ok(revision) => {
+                self.counters.out.add(1);
+                match put.version == 0 && self.rule.direction() == Direction::Out {
+                    true => self.forget(&put.key),
+                    false => self.pair(&put.key, put.version, revision),
+                }
+                Ok(())
+            }
+            Err(failure) => self.put_failed(&put.key, failure).await,
+        }
+    }
+
+    pub async fn put_failed(&mut self, key: &[u8], failure: Failure) -> Result<(), Ended> {
+        match failure.kind {
+            FailureKind::Temporary => Err(failure.into()),
+            FailureKind::TooLong => {
+                let (map, bucket) = (self.rule.channel(), self.rule.bucket());
+                self.counters.too_long.report(1, |new| {
+                    format!("{map}: {new} values are too long for the bucket {bucket}, which keeps the ones before: {}", failure.text)
+                });
+                Ok(())
+            }
+            FailureKind::Conflict => {
+                let Some(encoded) = key::encode(key) else {
+                    return Ok(());
+                };
+                Box::pin(self.take_asked(key, encoded)).await
+            }
+        }
+    }
+
+    pub fn pair(&mut self, key: &[u8], version: u64, revision: u64) {
+        let pair = Pair { version, revision };
+        let result = self.pairs.set(key, pair);
+        self.report_pair(result);
+    }
+
+    pub fn forget(&mut self, key: &[u8]) {
+        let result = self.pairs.remove(key);
+        self.report_pair(result);
+    }
+
+    pub fn report_pair(&self, result: anyhow::Result<()>) {
+        if let Err(error) = result {
+            let (map, text) = (self.rule.channel(), sluice::explain(error.as_ref()));
+            self.counters.failed.report(1, |_| {
+                format!("{map}: the next process will not know what was compared: {text}")
+            });
+        }
+    }
+
+    pub fn report_key(&self, key: &[u8]) {
+        let (map, bucket, len) = (self.rule.channel(), self.rule.bucket(), key.len());
+        let begin = String::from_utf8_lossy(&key[..len.min(32)]).into_owned();
+        self.counters.too_long.report(1, |new| {
+            format!("{map}: {new} keys are too long for the bucket {bucket}, the last with {len} bytes, which begin with {begin:?}")
+        });
+    }
+
+    /// As the bucket is to have it.
+    pub fn content(&self, entry: Entry) -> Content {
+        let keeps = self.rule.keeps_time_to_live();
+        Content {
+            time_to_live: entry.content.time_to_live.filter(|_| keeps),
+            ..entry.content
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
