@@ -225,7 +225,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
 
     pub async fn put_failed(&mut self, key: &[u8], failure: Failure) -> Result<(), Ended> {
         match failure.kind {
-            FailureKind::Temporary => Err(failure.into()),
+            FailureKind::Temporary | FailureKind::NoResponder => Err(failure.into()),
             FailureKind::TooLong => {
                 let (map, bucket) = (self.rule.channel(), self.rule.bucket());
                 self.counters.too_long.report(1, |new| {

@@ -362,7 +362,7 @@ impl Subscription for NatsSubscription {
     }
 }
 
-type Request = Pin<Box<dyn Future<Output = Result<consumer::pull::Batch, Failure>>>>;
+type Fetch = Pin<Box<dyn Future<Output = Result<consumer::pull::Batch, Failure>>>>;
 
 /// Asks the server for a number of messages at a time, so that it never sends more than fit here.
 pub struct NatsConsumer {
@@ -374,7 +374,7 @@ pub struct NatsConsumer {
     /// The deliveries before the batch.
     delivered_before: u64,
     /// A request that is on its way to the server. A call that is dropped meanwhile does not lose it.
-    requested: Option<Request>,
+    requested: Option<Fetch>,
     batch: Option<consumer::pull::Batch>,
     received: VecDeque<jetstream::Message>,
     current: Option<jetstream::Message>,
@@ -496,7 +496,7 @@ impl NatsConsumer {
         Ok(())
     }
 
-    fn fetch(&self) -> Request {
+    fn fetch(&self) -> Fetch {
         let consumer = self.consumer.clone();
         let (is_long, messages, bytes) = (self.is_long, self.messages, self.bytes);
         Box::pin(async move {
