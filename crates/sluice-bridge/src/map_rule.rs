@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn the_example_of_the_page_is_valid() {
         let page = include_str!("../../../docs/nats.md");
-        let example = page.split("```toml\n").nth(2).unwrap();
+        let mut examples = page.split("```toml\n");
+        let example = examples.find(|example| example.contains("name = \"sessions\"")).unwrap();
         let (example, _) = example.split_once("```").unwrap();
         let config = parse(&format!("{HEAD}{example}"));
         let rule = &config.maps[0];
