@@ -32,6 +32,8 @@ pub struct Outgoing<E: Engine> {
     subscriber: Option<AsyncFd<OwnedFd>>,
     /// The next message needs more room than is free.
     is_full: bool,
+    /// As many messages are in flight as may be, and not yet a quarter less: each write of a few messages costs as much as one of many.
+    is_saturated: bool,
     /// In order.
     in_flight: VecDeque<(Record, Fate<E::Receipt>)>,
     /// After a failure only the oldest message is published, until the engine has one: each attempt occupies memory of the client.
@@ -79,6 +81,7 @@ impl<E: Engine> Outgoing<E> {
             window,
             subscriber: subscriber.map_err(io::Error::from).context(WAITING)?,
             is_full: false,
+            is_saturated: false,
             in_flight: VecDeque::new(),
             is_probing: false,
             is_stream_known: false,
@@ -123,7 +126,7 @@ impl<E: Engine> Outgoing<E> {
     }
 
     fn has_room(&self) -> bool {
-        !self.is_full && self.in_flight.len() < self.limit()
+        !self.is_full && !self.is_saturated
     }
 
     fn limit(&self) -> usize {
@@ -151,23 +154,32 @@ impl<E: Engine> Outgoing<E> {
 
     /// Publishes what was received, up to the limit.
     async fn publish(&mut self) -> Result<(), Failure> {
-        while self.in_flight.len() < self.limit() {
-            let Some(record) = self.window.take() else {
-                break;
-            };
-            if let Some(fate) = self.decided(&record) {
-                self.in_flight.push_back((record, fate));
-                continue;
-            }
-            self.release_decided();
-            self.context.engine.connected().await;
-            match self.publish_message(&record).await {
-                Ok(fate) => self.in_flight.push_back((record, fate)),
-                Err(failure) => {
-                    self.window.put_back([record].into_iter());
-                    return Err(failure);
+        let limit = self.limit();
+        let enough = if self.is_saturated {
+            limit - limit / 4
+        } else {
+            limit
+        };
+        self.is_saturated = self.in_flight.len() >= enough;
+        while !self.is_saturated
+            && let Some(record) = self.window.take()
+        {
+            let fate = match self.decided(&record) {
+                Some(fate) => fate,
+                None => {
+                    self.release_decided();
+                    self.context.engine.connected().await;
+                    match self.publish_message(&record).await {
+                        Ok(fate) => fate,
+                        Err(failure) => {
+                            self.window.put_back([record].into_iter());
+                            return Err(failure);
+                        }
+                    }
                 }
-            }
+            };
+            self.in_flight.push_back((record, fate));
+            self.is_saturated = self.in_flight.len() >= limit;
         }
         Ok(())
     }
@@ -475,6 +487,45 @@ mod tests {
                 bridge.engine.acknowledge();
             }
             assert_eq!(bridge.bodies(), [[0], [1], [2], [3], [4]]);
+            bridge.stop().await;
+        });
+    }
+
+    #[test]
+    fn more_messages_go_out_when_more_than_a_quarter_is_free() {
+        test(async {
+            let bridge = Bridge::start(&RULE.replace("in_flight = 2", "in_flight = 8"));
+            for sequence in 0..16 {
+                bridge.send(sequence, b"a");
+            }
+            bridge.until(|engine| engine.pending() == 8).await;
+            for pending in [7, 6] {
+                bridge.engine.acknowledge();
+                for _ in 0..100 {
+                    yield_now().await;
+                }
+                assert_eq!(bridge.engine.pending(), pending);
+            }
+            bridge.engine.acknowledge();
+            bridge.until(|engine| engine.pending() == 8).await;
+        });
+    }
+
+    #[test]
+    fn the_stream_is_named_until_it_has_stored_a_message() {
+        test(async {
+            let bridge = Bridge::start(RULE);
+            bridge.send(0, b"a");
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            let counter = &bridge.context.counters.out;
+            bridge.until(|_| counter.get() == 1).await;
+            bridge.send(1, b"b");
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.refuse();
+            bridge.until(|engine| engine.pending() == 1).await;
+            bridge.engine.acknowledge();
+            assert_eq!(bridge.engine.known(), [false, true, false]);
             bridge.stop().await;
         });
     }

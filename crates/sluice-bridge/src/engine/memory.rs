@@ -33,6 +33,8 @@ struct State {
     published: Vec<Message>,
     /// Of the messages that were stored in the duplicate window, which a test ends.
     ids: BTreeSet<String>,
+    /// Whether the stream was known, of each message that was published.
+    known: Vec<bool>,
     incoming: VecDeque<Message>,
     acknowledged: usize,
     extended: usize,
@@ -104,6 +106,10 @@ impl MemoryEngine {
     /// The duplicate window of the stream ends.
     pub fn forget_ids(&self) {
         self.state.borrow_mut().ids.clear();
+    }
+
+    pub fn known(&self) -> Vec<bool> {
+        self.state.borrow().known.clone()
     }
 
     pub fn stored(&self) -> Vec<Message> {
@@ -211,11 +217,14 @@ impl Engine for MemoryEngine {
                 outcome.borrow_mut().result = Some(Ok(()));
                 state.published.push(message);
             }
-            Some(stored) => state.pending.push_back(Pending {
-                id: stored.id,
-                message,
-                outcome: Rc::clone(&outcome),
-            }),
+            Some(stored) => {
+                state.known.push(stored.is_known);
+                state.pending.push_back(Pending {
+                    id: stored.id,
+                    message,
+                    outcome: Rc::clone(&outcome),
+                });
+            }
         }
         Ok(MemoryReceipt(outcome))
     }

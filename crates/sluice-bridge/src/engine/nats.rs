@@ -48,7 +48,7 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 /// More than the rules have in flight, so that the client does not bound them once more.
 const ACKNOWLEDGEMENTS_MAX: usize = 1 << 20;
 /// Messages of a stream that are acknowledged at once, at most.
-const ACKNOWLEDGED_MAX: usize = 32;
+const ACKNOWLEDGED_MAX: usize = 64;
 /// The queue group of bridges that share a subject.
 const GROUP: &str = "sluice-bridge";
 
