@@ -319,6 +319,7 @@ struct Figures {
 }
 
 fn measure(server: &str, bridge: &str, rounds: usize) -> Result<()> {
+    ensure!(rounds > 1, "no round is left without the first one");
     let hosts = Hosts::start(server, bridge)?;
     let mut all: [Vec<Figures>; WAYS.len()] = Default::default();
     for round in 0..rounds {
