@@ -2,7 +2,6 @@
 //! Keeps a map and a bucket the same: compares all entries once, then follows the changes. Whatever fails, the next comparison repairs.
 
 use std::convert::Infallible;
-use std::future::pending;
 
 use crate::decision::{Action, Pair, Sides, decide};
 use crate::engine::bucket::{Bucket, Content, Item, Update, Watch};
@@ -67,7 +66,6 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         }
         let mut watch = self.bucket.watch().await?;
         self.compare(&mut watch).await?;
-        let mut watch = Some(watch).filter(|_| self.rule.is_in());
         while !self.puts.is_empty() {
             self.settle().await?;
         }
@@ -78,11 +76,11 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         }
         compared();
         loop {
-            let map = self.map;
+            let (map, is_in) = (self.map, self.rule.is_in());
             let updated = async {
-                match &mut watch {
-                    Some(watch) => watch.next().await,
-                    None => pending().await,
+                match is_in {
+                    true => watch.next().await,
+                    false => Err(watch.broken().await),
                 }
             };
             tokio::select! {

@@ -289,6 +289,31 @@ fn a_watch_ends_with_the_connection_whether_it_is_polled_or_not() {
     });
 }
 
+/// Of a rule that only puts.
+#[test]
+fn a_break_and_another_bucket_of_the_name_are_noticed_without_a_change() {
+    runtime().block_on(async {
+        let mut fixture = Fixture::start("same-name").await;
+        let mut watch = fixture.open().await.watch().await.unwrap();
+        fixture.server.kill();
+        fixture.server.restart();
+        within(watch.broken()).await;
+        within(async {
+            while fixture.try_open("b").await.is_err() {
+                sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+        let mut watch = fixture.open().await.watch().await.unwrap();
+        let context =
+            async_nats::jetstream::new(async_nats::connect(fixture.server.url()).await.unwrap());
+        context.delete_key_value("b").await.unwrap();
+        create_bucket(&fixture.server, "b", MARKER).await;
+        let failure = within(watch.broken()).await;
+        assert!(failure.text.contains("created again"), "{failure:?}");
+    });
+}
+
 #[test]
 fn a_watch_that_the_server_has_removed_ends() {
     runtime().block_on(async {

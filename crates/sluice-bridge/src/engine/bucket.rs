@@ -77,4 +77,7 @@ pub enum Update {
 pub trait Watch {
     /// Cancel safe. After a failure the watch has ended.
     async fn next(&mut self) -> Result<Update, Failure>;
+
+    /// Instead of [`next`](Self::next): waits until the bucket may differ from what was put, without a change by another client. Cancel safe.
+    async fn broken(&mut self) -> Failure;
 }

@@ -388,6 +388,28 @@ fn a_loss_of_the_server_is_a_change_of_the_bucket() {
 }
 
 #[test]
+fn a_broken_connection_leads_to_a_comparison() {
+    test(async |engine| {
+        for direction in ["out", "in", "both"] {
+            engine.bucket.recreate();
+            let mut host = Host::new(&engine, direction);
+            engine.bucket.change("one", Some(b"1"));
+            host.map.change(b"one", Some(b"1"));
+            host.bridge(async |_| {
+                sleep(SETTLED).await;
+                engine.bucket.lose(1);
+                engine.bucket.break_connection();
+                sleep(SETTLED).await;
+            })
+            .await;
+            assert!(host.is_same_as(&engine.bucket), "{direction}");
+            assert_eq!(host.map.values().len(), usize::from(direction == "out"));
+            assert_eq!(host.context.counters.compared.get(), 2);
+        }
+    });
+}
+
+#[test]
 fn a_value_of_the_bucket_that_the_bridge_has_not_seen_stays() {
     test(async |engine| {
         let mut host = Host::new(&engine, "both");

@@ -28,6 +28,8 @@ struct State {
     identity: u64,
     /// Watches return nothing.
     is_held: bool,
+    /// How often the connection has broken.
+    breaks: u64,
     /// Of 100 calls these fail.
     failures: u32,
     random: Option<fastrand::Rng>,
@@ -43,6 +45,12 @@ impl MemoryBucket {
     /// Whether changes arrive at watches.
     pub fn hold(&self, is_held: bool) {
         self.state.borrow_mut().is_held = is_held;
+        self.changed.notify_waiters();
+    }
+
+    /// The watches so far end.
+    pub fn break_connection(&self) {
+        self.state.borrow_mut().breaks += 1;
         self.changed.notify_waiters();
     }
 
@@ -203,6 +211,7 @@ impl Bucket for MemoryBucket {
             bucket: self.clone(),
             updates,
             position: state.log.len(),
+            breaks: state.breaks,
         })
     }
 }
@@ -212,6 +221,8 @@ pub struct MemoryWatch {
     updates: VecDeque<Update>,
     /// In the log.
     position: usize,
+    /// When it began.
+    breaks: u64,
 }
 
 impl Watch for MemoryWatch {
@@ -220,6 +231,9 @@ impl Watch for MemoryWatch {
         loop {
             let changes = Rc::clone(&self.bucket.changed);
             let changed = changes.notified();
+            if self.is_broken() {
+                return Err(Failure::temporary("the connection is broken"));
+            }
             if let Some(update) = self.take() {
                 return match self.bucket.fails() {
                     true => Err(Failure::temporary("the watch has ended")),
@@ -229,9 +243,24 @@ impl Watch for MemoryWatch {
             changed.await;
         }
     }
+
+    async fn broken(&mut self) -> Failure {
+        let changes = Rc::clone(&self.bucket.changed);
+        loop {
+            let changed = changes.notified();
+            if self.is_broken() {
+                return Failure::temporary("the connection is broken");
+            }
+            changed.await;
+        }
+    }
 }
 
 impl MemoryWatch {
+    fn is_broken(&self) -> bool {
+        self.bucket.state.borrow().breaks != self.breaks
+    }
+
     fn take(&mut self) -> Option<Update> {
         let state = self.bucket.state.borrow();
         if state.is_held {

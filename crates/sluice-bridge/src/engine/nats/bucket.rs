@@ -13,9 +13,10 @@ use async_nats::jetstream::stream::{self, LastRawMessageErrorKind};
 use async_nats::jetstream::{self, consumer};
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::time_to_live;
-use super::{NatsConsumer, NatsEngine, chain, failure, missed, other, stored_failure};
+use super::{FETCH, NatsConsumer, NatsEngine, chain, failure, missed, other, stored_failure};
 use crate::engine::bucket::{
     Bucket, BucketOptions, CHANGES_MAX, Content, Item, Put, Update, Watch,
 };
@@ -233,6 +234,7 @@ impl Bucket for NatsBucket {
             begin: info.state.last_sequence,
             consumer: NatsConsumer::new(created, CHANGES_MAX, BYTES, 0),
             broken,
+            checked: Instant::now(),
         })
     }
 }
@@ -285,6 +287,8 @@ pub struct NatsWatch {
     is_current: bool,
     is_told: bool,
     broken: watch::Receiver<()>,
+    /// When the bucket was last compared with the one that was opened.
+    checked: Instant,
 }
 
 impl Watch for NatsWatch {
@@ -301,6 +305,21 @@ impl Watch for NatsWatch {
             match delivery {
                 Some(message) => return self.item(&message).map(Update::Item),
                 None => self.check().await?,
+            }
+        }
+    }
+
+    async fn broken(&mut self) -> Failure {
+        loop {
+            tokio::select! {
+                _ = self.broken.changed() => return Failure::temporary("the connection is broken"),
+                () = sleep_until(self.checked + FETCH) => {
+                    // First, because events of the map end this future.
+                    self.checked = Instant::now();
+                    if let Err(failure) = self.check_created().await {
+                        return failure;
+                    }
+                }
             }
         }
     }
@@ -327,5 +346,15 @@ impl NatsWatch {
         })?;
         self.is_current |= info.num_pending == 0;
         Ok(())
+    }
+
+    /// The stream may have been deleted and created again while the connection lasts.
+    async fn check_created(&self) -> Result<(), Failure> {
+        let stream = &self.bucket.stream;
+        let info = stream.get_info().await.map_err(failure)?;
+        match info.created == stream.cached_info().created {
+            true => Ok(()),
+            false => Err(Failure::temporary("the bucket was created again")),
+        }
     }
 }
