@@ -67,6 +67,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         let mut watch = self.bucket.watch().await?;
         self.compare(&mut watch).await?;
         while !self.puts.is_empty() {
+            watch.receive()?;
             self.settle().await?;
         }
         if self.is_incomplete {

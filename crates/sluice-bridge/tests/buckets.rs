@@ -289,6 +289,30 @@ fn a_watch_ends_with_the_connection_whether_it_is_polled_or_not() {
     });
 }
 
+#[test]
+fn a_watch_that_was_not_polled_loses_nothing_silently() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("unpolled").await;
+        let bucket = fixture.open().await;
+        let mut watches = [bucket.watch().await.unwrap(), bucket.watch().await.unwrap()];
+        for watch in &mut watches {
+            assert_eq!(within(watch.next()).await.unwrap(), Update::Current);
+            let more = timeout(Duration::from_millis(200), watch.next()).await;
+            assert!(more.is_err());
+        }
+        stored(&bucket, put("key", Some(b"1"))).await.unwrap();
+        let [receiving, other] = &mut watches;
+        // The client drops what it has received after 10 s.
+        for _ in 0..12 {
+            sleep(Duration::from_secs(1)).await;
+            receiving.receive().unwrap();
+        }
+        assert_eq!(next(receiving).await.key, "key");
+        let failure = within(other.next()).await.unwrap_err();
+        assert!(failure.text.contains("lost on the way"), "{failure:?}");
+    });
+}
+
 /// Of a rule that only puts.
 #[test]
 fn a_break_and_another_bucket_of_the_name_are_noticed_without_a_change() {

@@ -388,6 +388,25 @@ fn a_loss_of_the_server_is_a_change_of_the_bucket() {
 }
 
 #[test]
+fn a_change_arrives_while_a_long_comparison_goes_on() {
+    test(async |engine| {
+        let mut host = Host::new(&engine, "in");
+        for number in 0..50_u32 {
+            host.map.change(number.to_string().as_bytes(), Some(b"0"));
+        }
+        engine.bucket.set_latency(Duration::from_secs(1));
+        host.bridge(async |_| {
+            sleep(Duration::from_secs(1)).await;
+            engine.bucket.change("one", Some(b"1"));
+            sleep(2 * SETTLED).await;
+        })
+        .await;
+        assert!(host.is_same_as(&engine.bucket) && host.map.values().len() == 1);
+        assert_eq!(host.context.counters.compared.get(), 1);
+    });
+}
+
+#[test]
 fn a_broken_connection_leads_to_a_comparison() {
     test(async |engine| {
         for direction in ["out", "in", "both"] {

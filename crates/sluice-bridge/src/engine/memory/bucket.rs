@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bucket in the memory of a test, which can lose puts and their acknowledgements at random.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
 
 use super::{MESSAGE_MAX, too_long};
 use crate::engine::bucket::{Bucket, Content, Item, Put, Update, Watch};
 use crate::engine::{Failure, FailureKind};
+
+/// A watch that is not polled for longer loses changes, as the client of NATS does.
+const UNPOLLED_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Default)]
 pub struct MemoryBucket {
@@ -30,6 +35,8 @@ struct State {
     is_held: bool,
     /// How often the connection has broken.
     breaks: u64,
+    /// How long a read of one key takes.
+    latency: Duration,
     /// Of 100 calls these fail.
     failures: u32,
     random: Option<fastrand::Rng>,
@@ -46,6 +53,10 @@ impl MemoryBucket {
     pub fn hold(&self, is_held: bool) {
         self.state.borrow_mut().is_held = is_held;
         self.changed.notify_waiters();
+    }
+
+    pub fn set_latency(&self, latency: Duration) {
+        self.state.borrow_mut().latency = latency;
     }
 
     /// The watches so far end.
@@ -197,7 +208,8 @@ impl Bucket for MemoryBucket {
     }
 
     async fn get(&self, key: &str) -> Result<Option<Item>, Failure> {
-        yield_now().await;
+        let latency = self.state.borrow().latency;
+        sleep(latency).await;
         Ok(self.state.borrow().last.get(key).cloned())
     }
 
@@ -212,6 +224,7 @@ impl Bucket for MemoryBucket {
             updates,
             position: state.log.len(),
             breaks: state.breaks,
+            polled: Rc::new(Cell::new(Instant::now())),
         })
     }
 }
@@ -223,10 +236,22 @@ pub struct MemoryWatch {
     position: usize,
     /// When it began.
     breaks: u64,
+    polled: Rc<Cell<Instant>>,
+}
+
+/// The watch is polled as long as this exists.
+struct Polled(Rc<Cell<Instant>>);
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        self.0.set(Instant::now());
+    }
 }
 
 impl Watch for MemoryWatch {
     async fn next(&mut self) -> Result<Update, Failure> {
+        self.receive()?;
+        let _polled = Polled(Rc::clone(&self.polled));
         yield_now().await;
         loop {
             let changes = Rc::clone(&self.bucket.changed);
@@ -241,6 +266,16 @@ impl Watch for MemoryWatch {
                 };
             }
             changed.await;
+        }
+    }
+
+    fn receive(&mut self) -> Result<(), Failure> {
+        let has_lost = self.polled.get().elapsed() > UNPOLLED_MAX
+            && self.position < self.bucket.state.borrow().log.len();
+        self.polled.set(Instant::now());
+        match has_lost {
+            true => Err(Failure::temporary("changes were lost on the way")),
+            false => Ok(()),
         }
     }
 

@@ -309,6 +309,10 @@ impl Watch for NatsWatch {
         }
     }
 
+    fn receive(&mut self) -> Result<(), Failure> {
+        self.consumer.take_delivered()
+    }
+
     async fn broken(&mut self) -> Failure {
         loop {
             tokio::select! {
@@ -338,12 +342,16 @@ impl NatsWatch {
         })
     }
 
-    /// Without messages: whether the server still has the consumer, and whether what was to come has expired.
+    /// Without messages: whether the server still has the consumer, whether the client has dropped what it has delivered, and whether
+    /// what was to come has expired.
     async fn check(&mut self) -> Result<(), Failure> {
         let info = self.consumer.consumer.get_info().await;
         let info = info.map_err(|error| {
             Failure::temporary(format!("the watch has ended: {}", chain(&error)))
         })?;
+        if info.delivered.consumer_sequence != self.consumer.delivered {
+            return Err(Failure::temporary("changes were lost on the way"));
+        }
         self.is_current |= info.num_pending == 0;
         Ok(())
     }
