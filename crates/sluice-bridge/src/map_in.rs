@@ -36,7 +36,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 });
             }
             Err(MapError::Other(text)) => {
-                self.is_incomplete = true;
+                self.compare_later();
                 let map = self.rule.channel();
                 self.counters.failed.report(1, |new| {
                     format!(

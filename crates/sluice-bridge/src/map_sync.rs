@@ -2,6 +2,10 @@
 //! Keeps a map and a bucket the same: compares all entries once, then follows the changes. Whatever fails, the next comparison repairs.
 
 use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
 
 use crate::decision::{Action, Pair, Sides, decide};
 use crate::engine::bucket::{Bucket, Content, Item, Update, Watch};
@@ -13,11 +17,16 @@ use crate::map_out::Puts;
 use crate::map_rule::{Direction, MapRule};
 use crate::pairs::Pairs;
 
+/// After a change that one side did not take; a comparison that takes long is followed by a longer one.
+pub const PAUSE: Duration = Duration::from_secs(30);
+
 /// Why map and bucket are not kept the same any more.
 #[derive(Debug)]
 pub enum Ended {
     /// The map was destroyed.
     Map,
+    /// One side has not taken all changes, and it is time to compare both again.
+    Incomplete,
     /// Another attempt may succeed.
     Failed(String),
 }
@@ -47,8 +56,10 @@ pub struct MapSync<'a, M, B: Bucket> {
     pub pairs: &'a mut Pairs,
     /// On their way to the bucket.
     pub puts: Puts<B::Receipt>,
-    /// The map did not take a change, and another comparison is necessary.
-    pub is_incomplete: bool,
+    /// When another comparison is necessary, because one side did not take a change.
+    pub compare_at: Option<Instant>,
+    /// Between two such comparisons.
+    pub pause: Duration,
 }
 
 impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
@@ -65,19 +76,19 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
             self.map.watch().await?;
         }
         let mut watch = self.bucket.watch().await?;
+        let started = Instant::now();
         self.compare(&mut watch).await?;
         while !self.puts.is_empty() {
             watch.receive()?;
             self.settle().await?;
         }
-        if self.is_incomplete {
-            return Err(Ended::Failed(
-                "the map lacks entries of the bucket".to_owned(),
-            ));
+        self.pause = PAUSE.max(4 * started.elapsed());
+        match self.compare_at.take() {
+            Some(_) => self.compare_later(),
+            None => compared(),
         }
-        compared();
         loop {
-            let (map, is_in) = (self.map, self.rule.is_in());
+            let (map, is_in, compare_at) = (self.map, self.rule.is_in(), self.compare_at);
             let updated = async {
                 match is_in {
                     true => watch.next().await,
@@ -90,13 +101,16 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 },
                 event = map.event() => self.take_event(event?).await?,
                 () = self.puts.ready() => self.settle().await?,
-            }
-            if self.is_incomplete {
-                return Err(Ended::Failed(
-                    "the map lacks entries of the bucket".to_owned(),
-                ));
+                () = until(compare_at) => return Err(Ended::Incomplete),
             }
         }
+    }
+
+    /// One side did not take a change. The others go on meanwhile.
+    pub fn compare_later(&mut self) {
+        let pause = self.pause;
+        self.compare_at
+            .get_or_insert_with(|| Instant::now() + pause);
     }
 
     /// Returns the key, if it is one of a map.
@@ -225,6 +239,17 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
     pub async fn put_failed(&mut self, key: &[u8], failure: Failure) -> Result<(), Ended> {
         match failure.kind {
             FailureKind::Temporary | FailureKind::NoResponder => Err(failure.into()),
+            FailureKind::Refused => {
+                self.compare_later();
+                let map = self.rule.channel();
+                self.counters.failed.report(1, |new| {
+                    format!(
+                        "{map}: {new} changes were refused, the last: {}; trying again",
+                        failure.text
+                    )
+                });
+                Ok(())
+            }
             FailureKind::TooLong => {
                 let (map, bucket) = (self.rule.channel(), self.rule.bucket());
                 self.counters.too_long.report(1, |new| {
@@ -276,6 +301,13 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
             time_to_live: entry.content.time_to_live.filter(|_| keeps),
             ..entry.content
         }
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A rule for a map as a task: opens the map, or takes that of the last process, and keeps it and the bucket the same, again and again.
 
+use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::os::fd::AsFd as _;
@@ -20,13 +21,13 @@ use crate::log;
 use crate::map_counters::MapCounters;
 use crate::map_out::Puts;
 use crate::map_rule::{Direction, MapRule};
-use crate::map_sync::{Ended, MapSync};
+use crate::map_sync::{Ended, MapSync, PAUSE};
 use crate::notify::{Kept, Manager};
 use crate::pairs::Pairs;
 use crate::window::hash;
 
 const REOPEN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// What all of a rule uses.
 pub struct MapContext<E> {
@@ -110,9 +111,11 @@ pub async fn keep_same<E: Engine>(context: &MapContext<E>, map: &impl LocalMap, 
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     loop {
         engine.connected().await;
-        let started = Instant::now();
-        let text = match attempt(context, map, pairs).await {
+        let compared = Cell::new(None);
+        let text = match attempt(context, map, pairs, &compared).await {
             Ended::Map => return,
+            // It has waited.
+            Ended::Incomplete => continue,
             Ended::Failed(text) => text,
         };
         let (channel, bucket) = (rule.channel(), rule.bucket());
@@ -121,7 +124,9 @@ pub async fn keep_same<E: Engine>(context: &MapContext<E>, map: &impl LocalMap, 
                 "{channel}: comparing it with the bucket {bucket} again, until it succeeds: {text}"
             )
         });
-        if started.elapsed() > RETRY.1 {
+        // Not the time of a failure, however slow: each comparison transfers the bucket.
+        let compared: Option<Instant> = compared.get();
+        if compared.is_some_and(|time| time.elapsed() > RETRY.1) {
             backoff.reset();
         }
         backoff.wait().await;
@@ -132,6 +137,7 @@ async fn attempt<E: Engine>(
     context: &MapContext<E>,
     map: &impl LocalMap,
     pairs: &mut Pairs,
+    compared: &Cell<Option<Instant>>,
 ) -> Ended {
     let MapContext {
         rule,
@@ -153,9 +159,11 @@ async fn attempt<E: Engine>(
         bucket: &bucket,
         pairs,
         puts: Puts::default(),
-        is_incomplete: false,
+        compare_at: None,
+        pause: PAUSE,
     };
     let compared = || {
+        compared.set(Some(Instant::now()));
         let (channel, bucket) = (rule.channel(), rule.bucket());
         log::line(format_args!(
             "{channel}: the map and the bucket {bucket} are the same"

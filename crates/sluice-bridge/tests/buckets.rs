@@ -395,6 +395,27 @@ fn a_long_value_is_refused_and_the_limit_named() {
 }
 
 #[test]
+fn a_bucket_that_is_full_refuses() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("full").await;
+        let bucket = fixture.open().await;
+        let config = async_nats::jetstream::stream::Config {
+            max_bytes: 500,
+            ..fixture.store.stream.get_info().await.unwrap().config
+        };
+        let client = async_nats::connect(fixture.server.url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        context.update_stream(config).await.unwrap();
+        let failure = stored(&bucket, put("key", Some(&[0; 600])))
+            .await
+            .unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Refused, "{failure:?}");
+        assert!(failure.text.contains("bucket b, key key"), "{failure:?}");
+        stored(&bucket, put("short", Some(b"1"))).await.unwrap();
+    });
+}
+
+#[test]
 fn the_longest_keys_pass_the_server() {
     runtime().block_on(async {
         let fixture = Fixture::start("keys").await;

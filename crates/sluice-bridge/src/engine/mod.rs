@@ -73,6 +73,8 @@ pub enum FailureKind {
     NoResponder,
     /// A key of a bucket has another revision than the expected one.
     Conflict,
+    /// The bucket does not take this change; it may take others.
+    Refused,
 }
 
 impl fmt::Display for Failure {

@@ -279,9 +279,48 @@ fn a_full_map_is_filled_later() {
         engine.bucket.change("one", Some(b"1"));
         host.settle().await;
         assert!(host.map.values().is_empty() && host.context.counters.failed.get() > 1);
+        // Each comparison transfers the bucket.
+        assert!(host.context.counters.compared.get() <= 3);
         host.map.set_full(false);
         host.settle().await;
         assert!(host.is_same_as(&engine.bucket));
+    });
+}
+
+#[test]
+fn a_key_that_the_bucket_refuses_holds_nothing_up() {
+    test(async |engine| {
+        for direction in ["out", "both"] {
+            engine.bucket.recreate();
+            let mut host = Host::new(&engine, direction);
+            for key in ["a", "b", "c"] {
+                host.map.change(key.as_bytes(), Some(b"1"));
+            }
+            engine.bucket.refuse(Some("a"));
+            host.bridge(async |map| {
+                sleep(Duration::from_secs(1)).await;
+                map.change(b"b", Some(b"2"));
+                sleep(Duration::from_secs(1)).await;
+                assert_eq!(engine.bucket.values()["b"], b"2");
+                assert_eq!(engine.bucket.values().len(), 2);
+                engine.bucket.refuse(None);
+                sleep(SETTLED).await;
+            })
+            .await;
+            assert!(host.is_same_as(&engine.bucket));
+            assert_eq!(host.context.counters.compared.get(), 2);
+        }
+    });
+}
+
+#[test]
+fn slow_failures_do_not_compare_all_the_time() {
+    test(async |engine| {
+        let mut host = Host::new(&engine, "out");
+        host.map.change(b"a", Some(b"1"));
+        engine.bucket.silence();
+        host.bridge(async |_| sleep(10 * SETTLED).await).await;
+        assert!(host.context.counters.compared.get() < 30);
     });
 }
 

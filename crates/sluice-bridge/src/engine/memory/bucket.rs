@@ -19,6 +19,8 @@ use crate::engine::{Failure, FailureKind};
 /// A watch that is not polled for longer loses changes, as the client of NATS does.
 const UNPOLLED_MAX: Duration = Duration::from_secs(10);
 
+const ACKNOWLEDGEMENT: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Default)]
 pub struct MemoryBucket {
     state: Rc<RefCell<State>>,
@@ -37,6 +39,10 @@ struct State {
     breaks: u64,
     /// How long a read of one key takes.
     latency: Duration,
+    /// Puts of this key are refused.
+    refused: Option<String>,
+    /// Puts are not acknowledged.
+    is_silent: bool,
     /// Of 100 calls these fail.
     failures: u32,
     random: Option<fastrand::Rng>,
@@ -53,6 +59,14 @@ impl MemoryBucket {
     pub fn hold(&self, is_held: bool) {
         self.state.borrow_mut().is_held = is_held;
         self.changed.notify_waiters();
+    }
+
+    pub fn refuse(&self, key: Option<&str>) {
+        self.state.borrow_mut().refused = key.map(str::to_owned);
+    }
+
+    pub fn silence(&self) {
+        self.state.borrow_mut().is_silent = true;
     }
 
     pub fn set_latency(&self, latency: Duration) {
@@ -153,6 +167,12 @@ impl MemoryBucket {
     }
 
     fn attempt(&self, put: Put) -> Result<u64, Failure> {
+        if self.state.borrow().refused.as_ref() == Some(&put.key) {
+            return Err(Failure {
+                kind: FailureKind::Refused,
+                text: "refused".to_owned(),
+            });
+        }
         let lost = || Failure::temporary("lost");
         if self.fails() {
             return Err(lost());
@@ -198,8 +218,13 @@ impl Bucket for MemoryBucket {
         {
             return Err(too_long());
         }
+        let is_silent = self.state.borrow().is_silent;
         let result = self.attempt(put);
         Ok(Box::pin(async move {
+            if is_silent {
+                sleep(ACKNOWLEDGEMENT).await;
+                return Err(Failure::temporary("no acknowledgement"));
+            }
             for _ in 0..3 {
                 yield_now().await;
             }

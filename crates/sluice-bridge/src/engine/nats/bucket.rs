@@ -2,6 +2,7 @@
 //! Buckets of JetStream: a stream with a subject for each key, of which the last message is the value. The client's own buckets are not
 //! used: they forget the time to live of a key that was deleted before, and they cannot put one that exists with another time.
 
+use std::error::Error as _;
 use std::future::IntoFuture as _;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
@@ -267,7 +268,14 @@ fn put_failure(context: &str, error: PublishError) -> Failure {
             text: format!("{context}: it has another revision"),
         };
     }
-    let failure = stored_failure(context, error);
+    // An answer of the server, and no timeout.
+    let is_refused = error
+        .source()
+        .is_some_and(|source| source.is::<jetstream::Error>());
+    let mut failure = stored_failure(context, error);
+    if is_refused && failure.kind == FailureKind::Temporary {
+        failure.kind = FailureKind::Refused;
+    }
     match failure.text.starts_with(context) {
         true => failure,
         false => Failure {
