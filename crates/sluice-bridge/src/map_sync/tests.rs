@@ -468,6 +468,30 @@ fn a_broken_connection_leads_to_a_comparison() {
 }
 
 #[test]
+fn a_replica_that_lags_behind_undoes_nothing() {
+    test(async |engine| {
+        for last in [Some(&b"new"[..]), None] {
+            engine.bucket.recreate();
+            let mut host = Host::new(&engine, "both");
+            engine.bucket.change("a", Some(b"old"));
+            host.bridge(async |map| {
+                sleep(SETTLED).await;
+                map.change(b"a", last);
+                sleep(SETTLED).await;
+            })
+            .await;
+            let expected = host.map.values();
+            engine.bucket.set_lag(1);
+            host.settle().await;
+            engine.bucket.set_lag(0);
+            assert_eq!(host.map.values(), expected);
+            assert!(host.is_same_as(&engine.bucket));
+            assert_eq!(engine.bucket.revision(), 2);
+        }
+    });
+}
+
+#[test]
 fn a_value_of_the_bucket_that_the_bridge_has_not_seen_stays() {
     test(async |engine| {
         let mut host = Host::new(&engine, "both");

@@ -43,6 +43,8 @@ struct State {
     refused: Option<String>,
     /// Puts are not acknowledged.
     is_silent: bool,
+    /// Watches begin so many changes in the past, as at a replica that lags behind.
+    lag: usize,
     /// Of 100 calls these fail.
     failures: u32,
     random: Option<fastrand::Rng>,
@@ -63,6 +65,10 @@ impl MemoryBucket {
 
     pub fn refuse(&self, key: Option<&str>) {
         self.state.borrow_mut().refused = key.map(str::to_owned);
+    }
+
+    pub fn set_lag(&self, lag: usize) {
+        self.state.borrow_mut().lag = lag;
     }
 
     pub fn silence(&self) {
@@ -240,14 +246,20 @@ impl Bucket for MemoryBucket {
 
     async fn watch(&self) -> Result<MemoryWatch, Failure> {
         let state = self.state.borrow();
-        let mut items: Vec<Item> = state.last.values().cloned().collect();
+        let position = state.log.len().saturating_sub(state.lag);
+        let past = state.log[..position].iter();
+        let last = match state.lag {
+            0 => state.last.clone(),
+            _ => past.map(|item| (item.key.clone(), item.clone())).collect(),
+        };
+        let mut items: Vec<Item> = last.into_values().collect();
         items.sort_by_key(|item| item.revision);
         let mut updates: VecDeque<Update> = items.into_iter().map(Update::Item).collect();
         updates.push_back(Update::Current);
         Ok(MemoryWatch {
             bucket: self.clone(),
             updates,
-            position: state.log.len(),
+            position,
             breaks: state.breaks,
             polled: Rc::new(Cell::new(Instant::now())),
         })
@@ -328,7 +340,7 @@ impl MemoryWatch {
         }
         // What has been changed since comes with the changes.
         let is_last = |update: &Update| match update {
-            Update::Item(item) => state.last.get(&item.key) == Some(item),
+            Update::Item(item) => state.lag > 0 || state.last.get(&item.key) == Some(item),
             Update::Current => true,
         };
         while let Some(update) = self.updates.pop_front() {

@@ -42,6 +42,7 @@ fn hosts_converge() {
                 engine
                     .bucket
                     .fail(if round < 5 { 10 } else { 0 }, seed + round);
+                engine.bucket.set_lag(random.usize(..4));
                 let [one, two] = &mut hosts;
                 let pause = Duration::from_millis(random.u64(..3000));
                 one.bridge(async |first| {
@@ -96,6 +97,7 @@ fn no_change_of_a_single_writer_is_undone() {
             let mut host = Host::new(&engine, direction);
             for round in 0..5 {
                 engine.bucket.fail(20, seed + round);
+                engine.bucket.set_lag(random.usize(..4));
                 let pause = Duration::from_millis(random.u64(..2000));
                 host.bridge(async |map| {
                     for number in 0..random.u32(..20) {
