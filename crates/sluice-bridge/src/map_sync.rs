@@ -148,7 +148,10 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 revision: item.revision,
                 is_in_bucket: item.content.is_some(),
             };
-            let (action, is_conflict) = decide(self.rule.direction(), pair, sides);
+            let (mut action, is_conflict) = decide(self.rule.direction(), pair, sides);
+            if action == Action::Nothing {
+                action = self.repair(entry.as_ref(), item);
+            }
             if action != Action::Nothing && self.is_same(entry.as_ref(), item) {
                 self.pair(key, sides.version, item.revision);
                 return Ok(());
@@ -182,6 +185,28 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         let is_later = |pair: Pair| version > pair.version && item.revision > pair.revision;
         if item.content.is_some() && self.pairs.get(key).is_none_or(is_later) {
             self.pair(key, version, item.revision);
+        }
+    }
+
+    /// What both sides have, although neither seems to be changed since they were the same.
+    fn repair(&self, entry: Option<&Entry>, item: &Item) -> Action {
+        let (Some(entry), Some(content)) = (entry, &item.content) else {
+            return Action::Nothing;
+        };
+        let (is_out, keeps) = (self.rule.is_out(), self.rule.keeps_time_to_live());
+        match entry.content.value == content.value {
+            // The server has lost changes, and given their revisions to others.
+            false if self.rule.is_in() => Action::In,
+            false => Action::Out,
+            // The rule had ttl = false.
+            true if is_out
+                && keeps
+                && entry.content.time_to_live.is_some()
+                && content.time_to_live.is_none() =>
+            {
+                Action::Out
+            }
+            true => Action::Nothing,
         }
     }
 

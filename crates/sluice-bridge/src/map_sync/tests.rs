@@ -13,6 +13,7 @@ use crate::config::tests::{HEAD, parse};
 use crate::engine::memory::{MESSAGE_MAX, MemoryBucket, MemoryEngine};
 use crate::local_map::tests::{TestMap, VALUE_MAX};
 use crate::map_counters::MapCounters;
+use crate::map_rule::MapRule;
 use crate::map_task::{MapContext, keep_same};
 use crate::pairs::Pairs;
 
@@ -28,13 +29,17 @@ struct Host {
     pairs: Pairs,
 }
 
+fn rule(direction: &str) -> MapRule {
+    let lines = format!("name = \"a\"\nbucket = \"b\"\ndirection = {direction}");
+    let config = parse(&format!("{HEAD}[[map]]\n{lines}\n"));
+    config.maps.into_iter().next().unwrap()
+}
+
 impl Host {
     fn new(engine: &MemoryEngine, direction: &str) -> Self {
-        let lines = format!("name = \"a\"\nbucket = \"b\"\ndirection = \"{direction}\"");
-        let config = parse(&format!("{HEAD}[[map]]\n{lines}\n"));
         Self {
             context: MapContext {
-                rule: config.maps.into_iter().next().unwrap(),
+                rule: rule(&format!("\"{direction}\"")),
                 engine: engine.clone(),
                 counters: MapCounters::default(),
             },
@@ -355,6 +360,23 @@ fn a_time_to_live_goes_along() {
 }
 
 #[test]
+fn times_to_live_that_a_rule_begins_to_keep_go_out() {
+    test(async |engine| {
+        let mut host = Host::new(&engine, "both");
+        host.context.rule = rule("\"both\"\nttl = false");
+        let time = Duration::from_secs(900);
+        host.map.set_with(b"lease", b"1", time);
+        host.settle().await;
+        assert_eq!(engine.bucket.content("lease").unwrap().time_to_live, None);
+        host.context.rule = rule("\"both\"");
+        host.settle().await;
+        let content = engine.bucket.content("lease").unwrap();
+        assert_eq!(content.time_to_live, Some(time));
+        assert_eq!(host.map.sequence(), 1);
+    });
+}
+
+#[test]
 fn an_expiry_of_a_writer_is_a_deletion() {
     test(async |engine| {
         let mut host = Host::new(&engine, "out");
@@ -487,6 +509,24 @@ fn a_replica_that_lags_behind_undoes_nothing() {
             assert_eq!(host.map.values(), expected);
             assert!(host.is_same_as(&engine.bucket));
             assert_eq!(engine.bucket.revision(), 2);
+        }
+    });
+}
+
+#[test]
+fn another_value_with_the_revision_of_a_lost_one_is_noticed() {
+    test(async |engine| {
+        for (direction, value) in [("out", "1"), ("in", "2"), ("both", "2")] {
+            engine.bucket.recreate();
+            let mut host = Host::new(&engine, direction);
+            engine.bucket.change("a", Some(b"1"));
+            host.map.change(b"a", Some(b"1"));
+            host.settle().await;
+            engine.bucket.lose(1);
+            engine.bucket.change("a", Some(b"2"));
+            host.settle().await;
+            assert!(host.is_same_as(&engine.bucket), "{direction}");
+            assert_eq!(host.map.values()[&b"a"[..]], value.as_bytes());
         }
     });
 }
