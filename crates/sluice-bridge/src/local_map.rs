@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sluice::Map;
 use sluice::map::{
-    AsyncWatcher, Change, DeleteOptions, ReadError, SetOptions, WatchError, WatchFrom, WriteError,
+    AsyncWatcher, Change, DeleteOptions, MapInfo, ReadError, SetOptions, WatchError, WatchFrom,
+    WriteError,
 };
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
@@ -77,6 +78,10 @@ impl KernelMap {
             map: Arc::new(map),
             watcher: Mutex::default(),
         }
+    }
+
+    pub fn info(&self) -> sluice::Result<MapInfo> {
+        self.map.info()
     }
 
     /// A change may wait for memory, in a thread of its own.

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use sluice::Map;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::backoff::Backoff;
 use crate::engine::Engine;
@@ -27,6 +28,8 @@ use crate::pairs::Pairs;
 use crate::window::hash;
 
 const REOPEN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// Between looks at the name of the map.
+const LOOK: Duration = Duration::from_secs(5);
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// What all of a rule uses.
@@ -83,10 +86,14 @@ async fn follow<E: Engine>(
             }) => {
                 told.clear();
                 backoff.reset();
-                keep_same(context, &KernelMap::new(map), &mut pairs).await;
+                let map = KernelMap::new(map);
+                tokio::select! {
+                    () = keep_same(context, &map, &mut pairs) => {}
+                    () = nameless(rule, &map) => {}
+                }
                 remove(&kept, manager);
                 log::line(format_args!(
-                    "{channel}: the map has ended; opening it again"
+                    "{channel}: the map has ended, or its name was removed; opening it again"
                 ));
             }
             Err(error) => {
@@ -98,6 +105,26 @@ async fn follow<E: Engine>(
             }
         }
         backoff.wait().await;
+    }
+}
+
+/// Until the rule does not name this map any more: the name, or its cgroup, was removed, and may be that of another map by now.
+async fn nameless(rule: &MapRule, map: &KernelMap) {
+    while is_named(rule, map) {
+        sleep(LOOK).await;
+    }
+}
+
+fn is_named(rule: &MapRule, map: &KernelMap) -> bool {
+    let changes = || -> sluice::Result<[u64; 3]> {
+        let before = map.info()?.sequence;
+        let named = rule.map()?.info()?.sequence;
+        Ok([before, named, map.info()?.sequence])
+    };
+    match changes() {
+        // Sooner or later the changes of another map have other numbers.
+        Ok([before, named, after]) => (before..=after).contains(&named),
+        Err(error) => error.kind() != ErrorKind::NotFound,
     }
 }
 
