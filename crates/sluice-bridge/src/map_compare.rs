@@ -63,6 +63,13 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         }
     }
 
+    pub async fn take_key_asked(&mut self, key: &[u8]) -> Result<(), Ended> {
+        match key::encode(key) {
+            Some(encoded) => self.take_asked(key, encoded).await,
+            None => self.take(key, &absent(String::new())).await,
+        }
+    }
+
     pub async fn take_asked(&mut self, key: &[u8], encoded: String) -> Result<(), Ended> {
         let item = self.bucket.get(&encoded).await?;
         let item = item.unwrap_or_else(|| absent(encoded));

@@ -72,9 +72,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
     }
 
     async fn follow(&mut self, compared: impl FnOnce()) -> Result<Infallible, Ended> {
-        if self.rule.is_out() {
-            self.map.watch().await?;
-        }
+        self.map.watch().await?;
         let mut watch = self.bucket.watch().await?;
         let started = Instant::now();
         self.compare(&mut watch).await?;
@@ -227,8 +225,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         let pair = self.pairs.get(&event.key);
         let is_of_pair = pair.is_some_and(|pair| pair.version == event.version);
         // The bucket has the same time to live, or a new one.
-        let expires_there =
-            self.rule.direction() == Direction::Both && self.rule.keeps_time_to_live();
+        let expires_there = self.rule.is_in() && self.rule.keeps_time_to_live();
         match event.is_expiry && is_of_pair && expires_there {
             true => Ok(()),
             false => self.take_key(&event.key).await,
@@ -245,7 +242,9 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         let pair = self.pairs.get(key).unwrap_or_default();
         match version == pair.version {
             true => Ok(()),
-            false => self.put(key, entry, pair.revision).await,
+            false if self.rule.is_out() => self.put(key, entry, pair.revision).await,
+            // Others must not write to a copy.
+            false => self.take_key_asked(key).await,
         }
     }
 
@@ -288,12 +287,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 });
                 Ok(())
             }
-            FailureKind::Conflict => {
-                let Some(encoded) = key::encode(key) else {
-                    return Ok(());
-                };
-                Box::pin(self.take_asked(key, encoded)).await
-            }
+            FailureKind::Conflict => Box::pin(self.take_key_asked(key)).await,
         }
     }
 
