@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 use sluice_metrics::Address;
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{interval, timeout};
 
@@ -122,6 +122,7 @@ impl<E: Engine> Bridge<E> {
                 rule,
                 engine: bridge.engine.clone(),
                 counters: MapCounters::default(),
+                changing: Mutex::default(),
             });
             bridge.maps.push(Rc::clone(&context));
             let (manager, stop) = (Rc::clone(&bridge.manager), bridge.stop.subscribe());

@@ -15,6 +15,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         version: u64,
     ) -> Result<bool, Ended> {
         let required = (self.rule.direction() == Direction::Both).then_some(version);
+        let _changing = self.changing.lock().await;
         let changed = match &item.content {
             Some(content) => self.map.set(key, content, required).await,
             None => self.map.delete(key, required).await.map(|()| 0),

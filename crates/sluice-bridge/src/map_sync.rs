@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use crate::decision::{Action, Pair, Sides, decide};
@@ -54,6 +55,8 @@ pub struct MapSync<'a, M, B: Bucket> {
     pub map: &'a M,
     pub bucket: &'a B,
     pub pairs: &'a mut Pairs,
+    /// Locked while a change of the map lacks its pair.
+    pub changing: &'a Mutex<()>,
     /// On their way to the bucket.
     pub puts: Puts<B::Receipt>,
     /// When another comparison is necessary, because one side did not take a change.

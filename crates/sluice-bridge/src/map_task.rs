@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sluice::Map;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::backoff::Backoff;
@@ -37,6 +37,8 @@ pub struct MapContext<E> {
     pub rule: MapRule,
     pub engine: E,
     pub counters: MapCounters,
+    /// Locked while a change of the map lacks its pair.
+    pub changing: Mutex<()>,
 }
 
 /// The names of a rule's descriptors at the service manager begin so.
@@ -55,9 +57,24 @@ pub async fn run<E: Engine>(
     opening: mpsc::Sender<()>,
 ) -> Result<()> {
     let following = follow(&context, &manager, kept, opening);
+    let stop = async { drop(stop.wait_for(|stop| *stop).await) };
+    run_until(&context.changing, following, stop).await;
+    Ok(())
+}
+
+/// A change of the map without its pair would be one of others for the next process, so it is not interrupted.
+pub async fn run_until(
+    changing: &Mutex<()>,
+    following: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
+) {
+    let stop = async {
+        stop.await;
+        changing.lock().await
+    };
     tokio::select! {
         () = following => unreachable!("it goes on for ever"),
-        _ = stop.wait_for(|stop| *stop) => Ok(()),
+        _changing = stop => {}
     }
 }
 
@@ -134,6 +151,7 @@ pub async fn keep_same<E: Engine>(context: &MapContext<E>, map: &impl LocalMap, 
         rule,
         engine,
         counters,
+        ..
     } = context;
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     loop {
@@ -170,6 +188,7 @@ async fn attempt<E: Engine>(
         rule,
         engine,
         counters,
+        changing,
     } = context;
     let options = BucketOptions {
         name: rule.bucket(),
@@ -185,6 +204,7 @@ async fn attempt<E: Engine>(
         map,
         bucket: &bucket,
         pairs,
+        changing,
         puts: Puts::default(),
         compare_at: None,
         pause: PAUSE,

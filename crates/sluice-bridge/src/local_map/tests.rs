@@ -162,7 +162,10 @@ impl LocalMap for TestMap {
         if self.state.borrow().is_full {
             return Err(MapError::Other("full".to_owned()));
         }
-        Ok(self.store(key, Some(content.clone()), false))
+        let version = self.store(key, Some(content.clone()), false);
+        // A kill may be here.
+        yield_now().await;
+        Ok(version)
     }
 
     async fn delete(&self, key: &[u8], required: Option<u64>) -> Result<(), MapError> {
@@ -170,6 +173,7 @@ impl LocalMap for TestMap {
         self.change_now();
         self.check(key, required)?;
         self.store(key, None, false);
+        yield_now().await;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::config::tests::{HEAD, parse};
@@ -14,7 +15,7 @@ use crate::engine::memory::{MESSAGE_MAX, MemoryBucket, MemoryEngine};
 use crate::local_map::tests::{TestMap, VALUE_MAX};
 use crate::map_counters::MapCounters;
 use crate::map_rule::MapRule;
-use crate::map_task::{MapContext, keep_same};
+use crate::map_task::{MapContext, keep_same, run_until};
 use crate::pairs::Pairs;
 
 /// Until everything waits, also for another attempt.
@@ -42,6 +43,7 @@ impl Host {
                 rule: rule(&format!("\"{direction}\"")),
                 engine: engine.clone(),
                 counters: MapCounters::default(),
+                changing: Mutex::default(),
             },
             map: TestMap::default(),
             pairs: Pairs::new(INCARNATION.fetch_add(1, Ordering::Relaxed)),
@@ -55,6 +57,12 @@ impl Host {
             done = script => done,
             () = keep_same(&self.context, &self.map, &mut self.pairs) => panic!("the map has ended"),
         }
+    }
+
+    /// Bridges until the script has ended, and then stops it as the daemon does.
+    async fn bridge_and_stop(&mut self, script: impl Future<Output = ()>) {
+        let following = keep_same(&self.context, &self.map, &mut self.pairs);
+        run_until(&self.context.changing, following, script).await;
     }
 
     async fn settle(&mut self) {
@@ -601,6 +609,27 @@ fn a_value_that_is_set_while_the_deletion_comes_in_stays() {
         })
         .await;
         assert!(host.is_same_as(&engine.bucket));
+    });
+}
+
+#[test]
+fn a_value_that_came_in_during_the_stop_is_deleted_later() {
+    test(async |engine| {
+        for steps in 0..20 {
+            engine.bucket.recreate();
+            let mut host = Host::new(&engine, "both");
+            engine.bucket.change("a", Some(b"1"));
+            let script = async {
+                for _ in 0..steps {
+                    tokio::task::yield_now().await;
+                }
+            };
+            host.bridge_and_stop(script).await;
+            engine.bucket.change("a", None);
+            host.settle().await;
+            assert!(host.map.values().is_empty(), "{steps}");
+            assert!(engine.bucket.values().is_empty());
+        }
     });
 }
 
