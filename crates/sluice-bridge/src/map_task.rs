@@ -28,6 +28,8 @@ use crate::pairs::Pairs;
 use crate::window::hash;
 
 const REOPEN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// Of a map.
+const CAPACITY_MAX: u64 = 64 << 30;
 /// Between looks at the name of the map.
 const LOOK: Duration = Duration::from_secs(5);
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
@@ -235,30 +237,29 @@ fn open(rule: &MapRule, manager: &Manager) -> Result<Opened> {
         Direction::In | Direction::Both => options.open()?,
     };
     let [map_name, pairs_name] = names(rule);
-    keep(rule, manager, &map_name, &map);
-    let mut opened = Opened {
-        map,
-        pairs: Pairs::default(),
-        kept: vec![map_name],
-    };
+    let mut kept = vec![map_name];
+    let mut pairs = Pairs::default();
+    // The map is kept only if this succeeds: the service manager would have another descriptor of it with each attempt.
     if rule.direction() == Direction::Both {
         let incarnation = RandomState::new().hash_one(0);
-        let pairs = create_pairs(&opened.map, incarnation)?;
-        let name = format!("{pairs_name}-{incarnation:016x}");
-        keep(rule, manager, &name, &pairs);
-        opened.kept.push(name);
-        opened.pairs = Pairs::restore(pairs, incarnation)?;
+        let map = create_pairs(&map, incarnation)?;
+        kept.push(format!("{pairs_name}-{incarnation:016x}"));
+        keep(rule, manager, &kept[1], &map);
+        pairs = Pairs::restore(map, incarnation)?;
     }
-    Ok(opened)
+    keep(rule, manager, &kept[0], &map);
+    Ok(Opened { map, pairs, kept })
 }
 
 /// A map that has room for the pairs of all entries.
 fn create_pairs(map: &Map, incarnation: u64) -> Result<Map> {
+    let capacity = map.info()?.capacity;
     let options = Map::named(format!("sluice-bridge-{incarnation:016x}"))
         .create(true)
         .permissions(0o600)
         .events(1)
-        .capacity(map.info()?.capacity);
+        // A pair may need more than a short value.
+        .capacity((capacity + capacity / 2).min(CAPACITY_MAX));
     let opened = options.open();
     opened.context("cannot create the map in which the bridge keeps what both sides had")
 }

@@ -3,6 +3,7 @@
 //! outlives it, so that the next process knows what has been changed since, and deleted.
 
 use std::collections::HashMap;
+use std::mem;
 
 use anyhow::{Context as _, Result};
 use sluice::Map;
@@ -70,10 +71,13 @@ impl Pairs {
         if self.bucket == Some(bucket) {
             return Ok(());
         }
-        let keys: Vec<Vec<u8>> = self.keys().cloned().collect();
-        keys.iter().try_for_each(|key| self.remove(key))?;
+        // First, so that an error does not leave pairs of the other bucket here.
+        let old = mem::take(&mut self.pairs);
         self.bucket = Some(bucket);
         if let Some(kept) = &self.kept {
+            for key in old.keys() {
+                kept.delete(key)?;
+            }
             let revision = bucket;
             let version = 0;
             kept.set(BUCKET, encode(Pair { version, revision }))?;
