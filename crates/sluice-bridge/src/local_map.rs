@@ -46,6 +46,9 @@ pub enum MapError {
 pub trait LocalMap {
     fn get(&self, key: &[u8]) -> Result<Option<Entry>, MapError>;
 
+    /// Whether there is an entry.
+    fn contains(&self, key: &[u8]) -> Result<bool, MapError>;
+
     /// Returns the new version. `required`: the version of the entry; 0: none.
     async fn set(
         &self,
@@ -111,6 +114,14 @@ impl LocalMap for KernelMap {
                 time_to_live: entry.time_to_live,
             },
         }))
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool, MapError> {
+        match self.map.get_into(key, &mut []) {
+            Ok(entry) => Ok(entry.is_some()),
+            Err(ReadError::BufferTooSmall { .. }) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn set(

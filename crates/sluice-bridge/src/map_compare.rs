@@ -26,7 +26,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 continue;
             };
             // Of other keys nothing has to be remembered: the memory of the map limits that of the bridge.
-            if self.map.get(&key)?.is_some() {
+            if self.map.contains(&key)? {
                 listed.insert(key);
             }
         }
@@ -41,7 +41,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 yield_now().await;
             }
         }
-        self.forget_ended(&listed)
+        self.forget_ended(&listed).await
     }
 
     /// The bucket has not listed the key.
@@ -77,12 +77,15 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
     }
 
     /// Of entries that neither side has.
-    fn forget_ended(&mut self, listed: &HashSet<Vec<u8>>) -> Result<(), Ended> {
+    async fn forget_ended(&mut self, listed: &HashSet<Vec<u8>>) -> Result<(), Ended> {
         let is_ended = |key: &&Vec<u8>| !listed.contains(*key);
         let candidates: Vec<Vec<u8>> = self.pairs.keys().filter(is_ended).cloned().collect();
-        for key in candidates {
-            if self.map.get(&key)?.is_none() && !self.puts.contains(&key) {
-                self.forget(&key);
+        for (count, key) in candidates.iter().enumerate() {
+            if !self.map.contains(key)? && !self.puts.contains(key) {
+                self.forget(key);
+            }
+            if count % YIELD == 0 {
+                yield_now().await;
             }
         }
         Ok(())
@@ -101,14 +104,14 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 yield_now().await;
             }
         }
-        let mut deleted = Vec::new();
-        for key in self.pairs.keys() {
-            if self.map.get(key)?.is_none() {
-                deleted.push(key.clone());
+        let keys: Vec<Vec<u8>> = self.pairs.keys().cloned().collect();
+        for (count, key) in keys.iter().enumerate() {
+            if !self.map.contains(key)? {
+                self.take_key(key).await?;
             }
-        }
-        for key in deleted {
-            self.take_key(&key).await?;
+            if count % YIELD == 0 {
+                yield_now().await;
+            }
         }
         Ok(())
     }

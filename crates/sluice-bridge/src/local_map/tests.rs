@@ -147,6 +147,10 @@ impl LocalMap for TestMap {
         Ok(self.state.borrow().entries.get(key).cloned())
     }
 
+    fn contains(&self, key: &[u8]) -> Result<bool, MapError> {
+        Ok(self.get(key)?.is_some())
+    }
+
     async fn set(
         &self,
         key: &[u8],
