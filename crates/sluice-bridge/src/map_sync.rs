@@ -157,22 +157,19 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
                 self.pair(key, sides.version, item.revision);
                 return Ok(());
             }
-            if is_conflict {
-                self.counters.conflicts.add(1);
-            }
             match action {
                 Action::Nothing if sides.version == 0 && !sides.is_in_bucket => {
                     self.forget(key);
                     return Ok(());
                 }
                 Action::Nothing => return Ok(()),
-                Action::Out => return self.put(key, entry, item.revision).await,
-                Action::In => {
-                    if self.change_map(key, item, sides.version).await? {
-                        return Ok(());
-                    }
-                }
+                Action::Out => self.put(key, entry, item.revision).await?,
+                // It has another version by now.
+                Action::In if !self.change_map(key, item, sides.version).await? => continue,
+                Action::In => {}
             }
+            self.counters.conflicts.add(u64::from(is_conflict));
+            return Ok(());
         }
     }
 

@@ -85,8 +85,9 @@ impl NatsBucket {
         let is_deleted = header(MARKER).is_some()
             || header(OPERATION).is_some_and(|operation| operation.as_str() != "PUT");
         let limit = match header(TIME_TO_LIVE) {
-            Some(text) => time_to_live::parse(text.as_str()),
-            None => self.age_max,
+            // The server takes 0 for none.
+            Some(text) if text.as_str() != "0" => time_to_live::parse(text.as_str()),
+            _ => self.age_max,
         };
         let age = SystemTime::now()
             .duration_since(found.time)
@@ -184,13 +185,11 @@ impl Bucket for NatsBucket {
         }
         let context = format!("bucket {}, key {}", &stream["KV_".len()..], put.key);
         let subject = format!("{}{}", self.prefix, put.key);
+        let mut broken = self.engine.broken.clone();
+        broken.mark_unchanged();
         let sent = self.engine.context.send_publish(subject, publish).await;
         let acknowledged = sent.map_err(|error| put_failure(&context, error))?;
-        Ok(Box::pin(receipt(
-            acknowledged,
-            self.engine.broken.clone(),
-            context,
-        )))
+        Ok(Box::pin(receipt(acknowledged, broken, context)))
     }
 
     async fn get(&self, key: &str) -> Result<Option<Item>, Failure> {
@@ -245,7 +244,6 @@ async fn receipt(
     mut broken: watch::Receiver<()>,
     context: String,
 ) -> Result<u64, Failure> {
-    broken.mark_unchanged();
     tokio::select! {
         // An acknowledgement that has arrived counts, also if the connection has broken since.
         biased;
