@@ -104,11 +104,14 @@ async fn follow<E: Engine>(
                 kept,
             }) => {
                 told.clear();
-                backoff.reset();
+                let started = Instant::now();
                 let map = KernelMap::new(map);
                 tokio::select! {
                     () = keep_same(context, &map, &mut pairs) => {}
                     () = nameless(rule, &map) => {}
+                }
+                if started.elapsed() > REOPEN.1 {
+                    backoff.reset();
                 }
                 remove(&kept, manager);
                 log::line(format_args!(

@@ -364,6 +364,23 @@ fn a_map_that_is_destroyed_and_created_again_does_not_empty_the_bucket() {
 }
 
 #[test]
+fn a_map_that_has_the_name_of_a_removed_one_is_bridged() {
+    let server = Server::start("map-name");
+    let bucket = Bucket::create(&server, MARKER);
+    let old = create("map-name");
+    old.set("one", "1").unwrap();
+    let bridge = Bridge::start(&server, "a", &rule("map-name", "both", ""));
+    until_same(&[&old], &bucket);
+    Map::named("map-name").unlink().unwrap();
+    let map = create("map-name");
+    map.set("two", "2").unwrap();
+    map.set("three", "3").unwrap();
+    assert_eq!(until_same(&[&map], &bucket).len(), 3);
+    assert_eq!(old.info().unwrap().entries, 1);
+    assert!(bridge.stop().contains("its name was removed"));
+}
+
+#[test]
 fn what_cannot_be_done_is_told_and_tried_again() {
     let server = Server::start("map-wrong");
     let map = create("map-wrong");
