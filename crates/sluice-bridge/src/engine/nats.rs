@@ -2,9 +2,9 @@
 //! The engine NATS. Nothing else knows its client.
 
 mod bucket;
+mod pull;
 mod time_to_live;
 
-use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::fs;
 use std::future::{IntoFuture as _, ready};
@@ -15,19 +15,18 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::{
-    AckKind, ContextBuilder, ErrorCode, consumer, message::PublishMessage,
-};
+use async_nats::jetstream::{ContextBuilder, ErrorCode, consumer, message::PublishMessage};
 use async_nats::{
     Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, Request, RequestError,
     RequestErrorKind, ServerAddr, jetstream,
 };
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use nkeys::KeyPair;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::bucket::NatsBucket;
+use self::pull::NatsConsumer;
 use super::bucket::BucketOptions;
 use super::{
     ACKNOWLEDGE_WITHIN, ConsumerOptions, ERROR, ERROR_CODE, Engine, Failure, FailureKind, Message,
@@ -39,16 +38,12 @@ use crate::log;
 
 /// An acknowledgement that takes longer is taken for lost, and the message is published again.
 const ACKNOWLEDGEMENT: Duration = Duration::from_secs(5);
-/// For how long a request for messages of a stream waits at the server.
-const FETCH: Duration = Duration::from_secs(5);
 /// Between looks at the state of the connection.
 const POLL: Duration = Duration::from_millis(50);
 /// Between attempts to connect: doubled from the first up to the last.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// More than the rules have in flight, so that the client does not bound them once more.
 const ACKNOWLEDGEMENTS_MAX: usize = 1 << 20;
-/// Messages of a stream that are acknowledged at once, at most.
-const ACKNOWLEDGED_MAX: usize = 64;
 /// The queue group of bridges that share a subject.
 const GROUP: &str = "sluice-bridge";
 
@@ -320,12 +315,8 @@ impl Engine for NatsEngine {
             Failure::temporary(text)
         })?;
         let delivered = self.deliver_again(&mut consumer).await?;
-        Ok(NatsConsumer::new(
-            consumer,
-            options.messages as usize,
-            usize::try_from(options.bytes).unwrap_or(usize::MAX),
-            delivered,
-        ))
+        let bytes = usize::try_from(options.bytes).unwrap_or(usize::MAX);
+        NatsConsumer::new(self, consumer, options.messages as usize, bytes, delivered).await
     }
 
     async fn bucket(&self, options: BucketOptions<'_>) -> Result<NatsBucket, Failure> {
@@ -359,195 +350,6 @@ impl Subscription for NatsSubscription {
 
     async fn extend(&mut self) -> Result<(), Failure> {
         Ok(())
-    }
-}
-
-type Fetch = Pin<Box<dyn Future<Output = Result<consumer::pull::Batch, Failure>>>>;
-
-/// Asks the server for a number of messages at a time, so that it never sends more than fit here.
-pub struct NatsConsumer {
-    consumer: consumer::PullConsumer,
-    messages: usize,
-    bytes: usize,
-    /// Deliveries of the consumer, each of which has the next number.
-    delivered: u64,
-    /// The deliveries before the batch.
-    delivered_before: u64,
-    /// A request that is on its way to the server. A call that is dropped meanwhile does not lose it.
-    requested: Option<Fetch>,
-    batch: Option<consumer::pull::Batch>,
-    received: VecDeque<jetstream::Message>,
-    current: Option<jetstream::Message>,
-    /// The last message that is not needed any more, and how many of them the server has not been told.
-    done: Option<jetstream::Message>,
-    untold: usize,
-    /// The next message exceeds the bytes of a batch: it is fetched alone, and without this limit.
-    is_long: bool,
-}
-
-impl Subscription for NatsConsumer {
-    const KEEPS: bool = true;
-
-    async fn next(&mut self) -> Result<Message, Failure> {
-        loop {
-            if let Some(message) = self.delivery().await? {
-                let copy = received(&message.message);
-                self.current = Some(message);
-                return Ok(copy);
-            }
-        }
-    }
-
-    async fn acknowledge(&mut self) -> Result<(), Failure> {
-        self.done = self.current.take();
-        self.untold += 1;
-        match self.untold < ACKNOWLEDGED_MAX {
-            true => Ok(()),
-            false => self.tell().await,
-        }
-    }
-
-    /// The server keeps its messages.
-    async fn drain(&mut self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn extend(&mut self) -> Result<(), Failure> {
-        self.tell().await?;
-        // Also what the server has delivered since.
-        self.take_delivered()?;
-        for message in self.current.iter().chain(&self.received) {
-            message.ack_with(AckKind::Progress).await.map_err(other)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for NatsConsumer {
-    fn drop(&mut self) {
-        // What is not told is delivered again.
-        let _ = self.tell().now_or_never();
-    }
-}
-
-impl NatsConsumer {
-    /// `delivered`: the deliveries so far.
-    fn new(
-        consumer: consumer::PullConsumer,
-        messages: usize,
-        bytes: usize,
-        delivered: u64,
-    ) -> Self {
-        Self {
-            consumer,
-            messages,
-            bytes,
-            delivered,
-            delivered_before: delivered,
-            requested: None,
-            batch: None,
-            received: VecDeque::new(),
-            current: None,
-            done: None,
-            untold: 0,
-            is_long: false,
-        }
-    }
-
-    /// Acknowledges the last message that is not needed any more, and with it all before.
-    async fn tell(&mut self) -> Result<(), Failure> {
-        self.untold = 0;
-        match self.done.take() {
-            Some(message) => message.ack().await.map_err(other),
-            None => Ok(()),
-        }
-    }
-
-    /// The next message. None: there was none for the time of a request.
-    async fn delivery(&mut self) -> Result<Option<jetstream::Message>, Failure> {
-        loop {
-            self.take_delivered()?;
-            if let Some(message) = self.received.pop_front() {
-                return Ok(Some(message));
-            }
-            self.tell().await?;
-            match self.batch.as_mut() {
-                None => self.request().await?,
-                Some(batch) => match batch.next().await {
-                    Some(message) => self.add(message)?,
-                    None => {
-                        self.batch = None;
-                        if self.delivered == self.delivered_before {
-                            return Ok(None);
-                        }
-                    }
-                },
-            }
-        }
-    }
-
-    async fn request(&mut self) -> Result<(), Failure> {
-        let request = self.requested.take().unwrap_or_else(|| self.fetch());
-        let batch = self.requested.insert(request).await;
-        self.requested = None;
-        self.delivered_before = self.delivered;
-        self.is_long = false;
-        self.batch = Some(batch?);
-        Ok(())
-    }
-
-    fn fetch(&self) -> Fetch {
-        let consumer = self.consumer.clone();
-        let (is_long, messages, bytes) = (self.is_long, self.messages, self.bytes);
-        Box::pin(async move {
-            let batch = consumer.batch();
-            let batch = match is_long {
-                true => batch.max_messages(1),
-                false => batch.max_messages(messages).max_bytes(bytes),
-            };
-            batch.expires(FETCH).messages().await.map_err(failure)
-        })
-    }
-
-    /// The client drops a batch, with the messages that were delivered, 5 seconds after its end at the server.
-    fn take_delivered(&mut self) -> Result<(), Failure> {
-        while let Some(message) = self
-            .batch
-            .as_mut()
-            .and_then(|batch| batch.next().now_or_never().flatten())
-        {
-            self.add(message)?;
-        }
-        Ok(())
-    }
-
-    fn add(
-        &mut self,
-        message: Result<jetstream::Message, async_nats::Error>,
-    ) -> Result<(), Failure> {
-        let message = match message {
-            Ok(message) => message,
-            Err(error) => return self.end_batch(&error.to_string()),
-        };
-        let number = message.info().map_err(other)?.consumer_sequence;
-        if number != self.delivered + 1 {
-            return Err(Failure::temporary(
-                "messages of the server were lost on the way; they are delivered again",
-            ));
-        }
-        self.delivered = number;
-        self.received.push_back(message);
-        Ok(())
-    }
-
-    /// A batch ends early before a message that exceeds its bytes.
-    fn end_batch(&mut self, error: &str) -> Result<(), Failure> {
-        self.batch = None;
-        if error.contains("Message Size Exceeds MaxBytes") {
-            self.is_long = self.delivered == self.delivered_before;
-            return Ok(());
-        }
-        Err(Failure::temporary(format!("{error}; check the stream")))
     }
 }
 

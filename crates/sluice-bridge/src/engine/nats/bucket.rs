@@ -16,8 +16,9 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::pull::{NatsConsumer, WAIT};
 use super::time_to_live;
-use super::{FETCH, NatsConsumer, NatsEngine, chain, failure, missed, other, stored_failure};
+use super::{NatsEngine, chain, failure, missed, other, stored_failure};
 use crate::engine::bucket::{
     Bucket, BucketOptions, CHANGES_MAX, Content, Item, Put, Update, Watch,
 };
@@ -227,12 +228,14 @@ impl Bucket for NatsBucket {
             ..consumer::pull::Config::default()
         };
         let created = self.stream.create_consumer(config).await.map_err(failure)?;
+        let is_current = created.cached_info().num_pending == 0;
+        let consumer = NatsConsumer::new(&self.engine, created, CHANGES_MAX, BYTES, 0);
         Ok(NatsWatch {
             bucket: self.clone(),
-            is_current: created.cached_info().num_pending == 0,
+            is_current,
             is_told: false,
             begin: info.state.last_sequence,
-            consumer: NatsConsumer::new(created, CHANGES_MAX, BYTES, 0),
+            consumer: consumer.await?,
             broken,
             checked: Instant::now(),
         })
@@ -323,7 +326,7 @@ impl Watch for NatsWatch {
         loop {
             tokio::select! {
                 _ = self.broken.changed() => return Failure::temporary("the connection is broken"),
-                () = sleep_until(self.checked + FETCH) => {
+                () = sleep_until(self.checked + WAIT) => {
                     // First, because events of the map end this future.
                     self.checked = Instant::now();
                     if let Err(failure) = self.check_created().await {
