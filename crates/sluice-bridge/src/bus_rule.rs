@@ -11,6 +11,7 @@ use sluice::{Bus, Name, Scope};
 use toml::Spanned;
 
 use crate::allow::Allow;
+use crate::channel;
 use crate::config::check_token;
 use crate::config_error::Mistake;
 use crate::subject;
@@ -121,6 +122,9 @@ impl BusRule {
         if name.chars().any(char::is_control) || Name::new(name).is_err() {
             let text =
                 "no bus has this name; write 1 to 63 bytes without '/' and control characters";
+            return Err(Mistake::at(self.name.span(), text));
+        }
+        if let Some(text) = channel::scope_error(self.scope()) {
             return Err(Mistake::at(self.name.span(), text));
         }
         let error = match self.is_out() {
@@ -298,10 +302,7 @@ impl BusRule {
 
     /// The channel, for messages and as what a stored descriptor belongs to.
     pub fn channel(&self) -> String {
-        match &self.scope {
-            Some(scope) => format!("{} in {}", self.name(), scope.display()),
-            None => self.name().to_owned(),
-        }
+        channel::text(self.name(), self.scope())
     }
 
     /// How the bus is opened. The directory of the scope is opened each time: a cgroup that was removed may exist again.

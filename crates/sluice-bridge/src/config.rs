@@ -130,6 +130,20 @@ impl Server {
 
     /// What is missing, or too much.
     fn incomplete(&self) -> Option<&'static str> {
+        let files = [
+            &self.password,
+            &self.nkey,
+            &self.credentials,
+            &self.ca,
+            &self.certificate,
+            &self.key,
+        ];
+        // What is not a path may be a secret, which no message repeats.
+        if files.into_iter().flatten().any(|file| !file.is_absolute()) {
+            return Some(
+                "password, nkey, credentials, ca, certificate and key are files; write their paths from / on",
+            );
+        }
         if self.user.is_some() != self.password.is_some() {
             return Some("a user needs a password: write both, user and password, which is a file");
         }
@@ -242,8 +256,17 @@ pub mod tests {
                 "nats://HOST",
             ),
             (server("user = \"a\""), 3, "write both"),
-            (server("certificate = \"a\"\nkey = \"b\""), 3, "for TLS"),
-            (server("credentials = \"a\"\nnkey = \"b\""), 3, "in one way"),
+            (
+                server("user = \"a\"\npassword = \"secret\""),
+                3,
+                "paths from / on",
+            ),
+            (server("certificate = \"/a\"\nkey = \"/b\""), 3, "for TLS"),
+            (
+                server("credentials = \"/a\"\nnkey = \"/b\""),
+                3,
+                "in one way",
+            ),
             (
                 format!("{HEAD}[[bus]]\nnane = \"orders\""),
                 4,
@@ -303,6 +326,7 @@ pub mod tests {
                 "{error}"
             );
             assert!(error.contains(words), "{error}");
+            assert!(!error.contains("secret"), "{error}");
         }
         assert!(error("id = ").starts_with("bridge.toml:1: "));
         assert!(error("").contains("missing field `id`"));
@@ -328,6 +352,20 @@ pub mod tests {
             rule("name = \"a.b c\"\ndirection = \"in\"\nsubject = \"orders\"\nstream = \"S\"");
         let consumer = rule.consumer("a");
         assert!(consumer.starts_with("sluice-a=a_b_c="), "{consumer}");
+    }
+
+    #[test]
+    fn a_scope_has_one_path() {
+        let scoped = |scope: &str| {
+            let all = "name = \"orders\"\ndirection = \"in\"\nsubject = \"orders\"\n";
+            format!("[[bus]]\n{all}scope = \"{scope}\"\n")
+        };
+        for scope in ["a", "./a", "/sys/../a"] {
+            let error = error(&format!("{HEAD}{}", scoped(scope)));
+            assert!(error.contains("path from / on"), "{error}");
+        }
+        let twice = format!("{HEAD}{}{}", scoped("/a/b"), scoped("//a/./b/"));
+        assert!(error(&twice).contains("has a rule already"));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod allow;
 mod backoff;
 pub mod bus_rule;
+mod channel;
 pub mod config;
 mod config_error;
 mod counters;

@@ -9,6 +9,7 @@ use sluice::{Map, Name, Scope};
 use toml::Spanned;
 
 use crate::bus_rule::Permissions;
+use crate::channel;
 use crate::config::check_token;
 use crate::config_error::Mistake;
 
@@ -51,6 +52,9 @@ impl MapRule {
         if name.chars().any(char::is_control) || Name::new(name).is_err() {
             let text =
                 "no map has this name; write 1 to 63 bytes without '/' and control characters";
+            return Err(Mistake::at(self.name.span(), text));
+        }
+        if let Some(text) = channel::scope_error(self.scope()) {
             return Err(Mistake::at(self.name.span(), text));
         }
         check_token("bucket", &self.bucket, 255)?;
@@ -97,10 +101,7 @@ impl MapRule {
 
     /// The map, for messages.
     pub fn channel(&self) -> String {
-        match &self.scope {
-            Some(scope) => format!("{} in {}", self.name(), scope.display()),
-            None => self.name().to_owned(),
-        }
+        channel::text(self.name(), self.scope())
     }
 
     /// How the map is opened. The directory of the scope is opened each time: a cgroup that was removed may exist again.
