@@ -23,6 +23,12 @@ impl Counter {
         self.count.get()
     }
 
+    /// Of the count, what a line has told.
+    #[cfg(test)]
+    pub fn told(&self) -> u64 {
+        self.told.get()
+    }
+
     pub fn add(&self, count: u64) {
         self.count.set(self.count.get() + count);
     }

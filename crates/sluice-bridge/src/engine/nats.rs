@@ -10,6 +10,7 @@ use std::fs;
 use std::future::{IntoFuture as _, ready};
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -33,6 +34,7 @@ use super::{
     Stored, Subscription, UNAVAILABLE,
 };
 use crate::config::Server;
+use crate::counters::Counter;
 use crate::headers::SENDER;
 use crate::log;
 
@@ -64,6 +66,7 @@ impl NatsEngine {
     /// Returns at once, and connects in the background. `capacity`: messages of a subscription that wait in this process.
     pub async fn connect(server: &Server, name: &str, capacity: usize) -> Result<Self> {
         let (breaks, broken) = watch::channel(());
+        let events = Mutex::new(Events::default());
         let options = authenticated(server)?
             .name(format!("sluice-bridge {name}"))
             .subscription_capacity(capacity)
@@ -73,7 +76,10 @@ impl NatsEngine {
             .max_reconnects(None)
             .reconnect_delay_callback(delay)
             .event_callback(move |event| {
-                log_event(&event);
+                events
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .note(&event);
                 if matches!(event, Event::Disconnected) {
                     breaks.send_replace(());
                 }
@@ -159,16 +165,27 @@ fn delay(attempts: usize) -> Duration {
     RECONNECT.1.min(RECONNECT.0 * 2_u32.pow(doublings))
 }
 
-fn log_event(event: &Event) {
-    match event {
-        Event::Connected => log::line(format_args!("connected to the server")),
-        Event::Disconnected => log::line(format_args!("the server is gone; connecting again")),
-        Event::SlowConsumer(_) => log::line(format_args!(
-            "a message of a subject was lost, because the bus does not accept messages as fast; use a stream"
-        )),
-        Event::ServerError(error) => log::line(format_args!("the server reports: {error}")),
-        Event::ClientError(error) => log::line(format_args!("the client reports: {error}")),
-        _ => {}
+/// What others can cause as often as they like is logged rarely.
+#[derive(Default)]
+struct Events {
+    lost: Counter,
+    server_errors: Counter,
+    client_errors: Counter,
+}
+
+impl Events {
+    fn note(&self, event: &Event) {
+        match event {
+            // The delay between attempts bounds these.
+            Event::Connected => log::line(format_args!("connected to the server")),
+            Event::Disconnected => log::line(format_args!("the server is gone; connecting again")),
+            Event::SlowConsumer(_) => self.lost.report(1, |new| format!(
+                "{new} messages of subjects were lost, because a bus does not accept messages as fast; use a stream"
+            )),
+            Event::ServerError(error) => self.server_errors.report(1, |new| format!("the server reports: {error} ({new} errors)")),
+            Event::ClientError(error) => self.client_errors.report(1, |new| format!("the client reports: {error} ({new} errors)")),
+            _ => {}
+        }
     }
 }
 
@@ -468,6 +485,20 @@ mod tests {
         assert_eq!(delay(2), Duration::from_millis(200));
         assert_eq!(delay(8), Duration::from_secs(10));
         assert_eq!(delay(usize::MAX), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn what_others_cause_is_logged_rarely() {
+        let events = Events::default();
+        for id in 0..1000 {
+            events.note(&Event::SlowConsumer(id));
+            events.note(&Event::ServerError(async_nats::ServerError::Other(
+                "x".into(),
+            )));
+        }
+        for counter in [&events.lost, &events.server_errors] {
+            assert_eq!((counter.get(), counter.told()), (1000, 1));
+        }
     }
 
     #[test]
