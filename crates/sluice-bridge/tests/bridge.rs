@@ -4,9 +4,6 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,13 +12,12 @@ use std::time::{Duration, Instant};
 use async_nats::RequestErrorKind;
 use async_nats::jetstream::{self, consumer, stream};
 use futures_util::StreamExt as _;
-use nix::libc;
 use nix::sys::signal::Signal;
 use sluice::Bus;
 use sluice::bus::{CallError, Client, Policy, SendError, Sender, Server as BusServer, Subscriber};
 use tokio::runtime::Runtime;
 
-use support::daemon::Bridge;
+use support::daemon::{Bridge, as_user, metrics};
 use support::{LIMIT, Server, create_stream, runtime, until};
 
 /// A stream, and a client of the server.
@@ -266,17 +262,6 @@ fn with_drop_what_is_lost_is_counted() {
     );
 }
 
-/// Runs a function as another user, whom the kernel knows as the opener of what it opens.
-fn as_user<T: Send + 'static>(uid: u32, function: impl FnOnce() -> T + Send + 'static) -> T {
-    let thread = thread::spawn(move || {
-        // SAFETY: of this thread only, which ends. The C library would change all threads.
-        let changed = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
-        assert_eq!(changed, 0);
-        function()
-    });
-    thread.join().unwrap()
-}
-
 #[test]
 fn a_sender_that_allow_does_not_name_is_counted() {
     let server = Server::start("allow");
@@ -382,15 +367,6 @@ fn a_bus_that_was_destroyed_is_opened_again() {
         bridge.kept.lock().unwrap().len() == 2
     });
     assert!(bridge.stop().contains("the bus has ended"));
-}
-
-/// The metrics of a bridge at this socket.
-fn metrics(socket: &Path) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 #[test]

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{IoSliceMut, Read as _};
+use std::io::{IoSliceMut, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use super::{Server, until};
 /// A daemon, and what a service manager does for it.
 pub struct Bridge {
     id: String,
-    url: String,
+    urls: Vec<String>,
     config: PathBuf,
     log: PathBuf,
     notify: PathBuf,
@@ -38,13 +38,19 @@ pub struct Bridge {
 impl Bridge {
     /// With these lines after the server.
     pub fn start(server: &Server, id: &str, rules: &str) -> Self {
-        let path = |name: &str| server.directory().join(format!("{id}-{name}"));
+        let log = server.directory().join(format!("{id}-log"));
+        Self::with(server.directory(), log, id, &[server.url()], rules)
+    }
+
+    /// `directory` is for its files, without the log.
+    pub fn with(directory: &Path, log: PathBuf, id: &str, urls: &[String], rules: &str) -> Self {
+        let path = |name: &str| directory.join(format!("{id}-{name}"));
         let socket = UnixDatagram::bind(path("notify")).unwrap();
         let mut bridge = Self {
             id: id.to_owned(),
-            url: server.url(),
+            urls: urls.to_vec(),
             config: path("bridge.toml"),
-            log: path("log"),
+            log,
             notify: path("notify"),
             kept: Arc::default(),
             is_ready: Arc::default(),
@@ -58,8 +64,8 @@ impl Bridge {
     }
 
     pub fn configure(&self, rules: &str) {
-        let (id, url) = (&self.id, &self.url);
-        let text = format!("id = \"{id}\"\nserver = {{ urls = [\"{url}\"] }}\n{rules}");
+        let (id, urls) = (&self.id, &self.urls);
+        let text = format!("id = \"{id}\"\nserver = {{ urls = {urls:?} }}\n{rules}");
         fs::write(&self.config, text).unwrap();
     }
 
@@ -198,4 +204,24 @@ fn manage(socket: &UnixDatagram, kept: &Mutex<BTreeMap<String, OwnedFd>>, is_rea
             is_ready.store(true, Ordering::SeqCst);
         }
     }
+}
+
+/// The metrics of a bridge at this socket.
+pub fn metrics(socket: &Path) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Runs a function as another user, whom the kernel knows as the opener of what it opens.
+pub fn as_user<T: Send + 'static>(uid: u32, function: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = thread::spawn(move || {
+        // SAFETY: of this thread only, which ends. The C library would change all threads.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+        assert_eq!(changed, 0);
+        function()
+    });
+    thread.join().unwrap()
 }
