@@ -223,7 +223,9 @@ mod tests {
     fn the_example_of_the_page_is_valid() {
         let page = include_str!("../../../docs/nats.md");
         let mut examples = page.split("```toml\n");
-        let example = examples.find(|example| example.contains("name = \"sessions\"")).unwrap();
+        let example = examples
+            .find(|example| example.contains("name = \"sessions\""))
+            .unwrap();
         let (example, _) = example.split_once("```").unwrap();
         let config = parse(&format!("{HEAD}{example}"));
         let rule = &config.maps[0];
