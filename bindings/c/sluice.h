@@ -1395,7 +1395,7 @@ int sluice_producer_finish_wait(struct sluice_producer *producer);
 
 /**
  * Closes the ring and frees the producer. The consumer receives all sent records, then the end of the stream. A reservation is cancelled.
- * Records of a ring with a name that is not persistent are lost if its consumer has not come.
+ * Records of a ring with a name that is not persistent are lost if its consumer has not come: call sluice_producer_flush() before.
  */
 void sluice_producer_close(struct sluice_producer *producer);
 

@@ -137,7 +137,7 @@ impl Map {
     }
 
     /// Watches the changes of the map. The first one is the next change, or the one after the sequence `after`; 0: all that the map keeps.
-    /// A map has one watcher at a time.
+    /// An open map has one watcher at a time.
     #[pyo3(signature = (after=None))]
     fn watch(&self, py: Python<'_>, after: Option<u64>) -> PyResult<Py<Watcher>> {
         let from = after.map_or(WatchFrom::Now, WatchFrom::After);
@@ -442,7 +442,7 @@ impl Watcher {
     }
 }
 
-/// A change of a map.
+/// A change of a map. It has no value: get() of the map returns the present one, which may be that of a later change.
 #[pyclass(frozen, get_all, module = "sluice")]
 pub struct Event {
     /// "created", "updated", "deleted" or "expired".

@@ -71,7 +71,7 @@ fn named(
 
 /// The sending side of a ring. Closing it ends the stream: the consumer receives all sent records before.
 ///
-/// Records of a ring of the module that is not persistent are lost if its consumer has not come before the close: wait until has_consumer.
+/// Records of a ring of the module that is not persistent are lost if its consumer has not come before the close: call flush() before.
 #[pyclass(extends = Endpoint, frozen, module = "sluice")]
 pub struct Producer {
     side: Arc<Exclusive<ring::Producer>>,

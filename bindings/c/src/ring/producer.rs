@@ -270,7 +270,7 @@ pub extern "C" fn sluice_producer_finish_wait(producer: Option<&mut Producer>) -
 }
 
 /// Closes the ring and frees the producer. The consumer receives all sent records, then the end of the stream. A reservation is cancelled.
-/// Records of a ring with a name that is not persistent are lost if its consumer has not come.
+/// Records of a ring with a name that is not persistent are lost if its consumer has not come: call sluice_producer_flush() before.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_producer_close(producer: Option<Box<Producer>>) {
     if let Some(mut producer) = producer {

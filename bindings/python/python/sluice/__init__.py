@@ -21,7 +21,8 @@ Each kind has calls that open an endpoint by name, with options as keyword argum
             print(record)
 
 Options of all kinds but feeds: scope (the directory of a cgroup, by default the caller's), create, any_owner, exclusive, persistent,
-permissions (0o600), capacity.
+permissions (0o600), capacity. Two terminals usually have different cgroups, and so different channels of one name: use one shell, or
+give both processes the same scope.
 
 A timeout is in seconds. None waits, 0 does not wait and fails with WouldBlock, others fail with Timeout. While a call waits, other threads
 run, and a signal ends it. Calls whose names end with _async are for asyncio. Errors are subclasses of Error, with errno and hint.
