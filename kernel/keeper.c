@@ -10,7 +10,6 @@
 #include <linux/capability.h>
 #include <linux/err.h>
 #include <linux/fs.h>
-#include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
@@ -23,15 +22,6 @@
 
 static DEFINE_MUTEX(keeper_mutex);	/* reads and calls */
 static DEFINE_MUTEX(begin_mutex);	/* the beginning and the end of a keeper */
-static bool attached;
-static unsigned long absent_since;	/* jiffies, while not attached */
-
-bool sluice_keeper_is_absent(unsigned long deadline)
-{
-	/* With the release in keeper_release(). */
-	return !smp_load_acquire(&attached) &&
-	       time_after_eq(jiffies, READ_ONCE(absent_since) + deadline);
-}
 
 /* ---- read ---- */
 
@@ -305,8 +295,6 @@ static long keeper_ioctl(struct file *file, unsigned int command, unsigned long 
 static int keeper_release(struct inode *inode, struct file *file)
 {
 	mutex_lock(&begin_mutex);
-	WRITE_ONCE(absent_since, jiffies);
-	smp_store_release(&attached, false);	/* after absent_since */
 	sluice_streams_forget_keeper();
 	mutex_unlock(&begin_mutex);
 	return 0;
@@ -326,14 +314,13 @@ static struct file *keeper_begin(void)
 {
 	struct file *file;
 
-	if (attached)
+	if (!sluice_streams_lack_keeper(0))
 		return ERR_PTR(-EBUSY);
 	file = anon_inode_create_getfile("[sluice-keeper]", &keeper_fops, NULL, O_RDONLY, NULL);
 	if (IS_ERR(file))
 		return file;
 	file->f_mode |= FMODE_NOWAIT;
 	stream_open(file_inode(file), file);
-	WRITE_ONCE(attached, true);
 	sluice_streams_begin_keeper();
 	return file;
 }

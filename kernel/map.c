@@ -2,13 +2,9 @@
 #include <linux/container_of.h>
 #include <linux/err.h>
 #include <linux/fs.h>
-#include <linux/jiffies.h>
-#include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
-#include <linux/sizes.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"
@@ -17,8 +13,6 @@
 #include "stream.h"
 #include "user_struct.h"
 
-#define DEFAULT_CAPACITY SZ_4M
-#define DEFAULT_EVENTS 1024
 /* Steps of a batch between two chances for another thread to run. */
 #define RESCHEDULE_STEPS 8
 
@@ -32,109 +26,45 @@ static struct sluice_map_endpoint *map_endpoint(const struct file *file)
 	return file->private_data;
 }
 
-/* ---- keys and values of the caller ---- */
+/* ---- operations ---- */
 
-void sluice_map_free_key(struct sluice_map_key_copy *copy)
+static int map_execute_get(struct sluice_map *map, struct sluice_map_op *op)
 {
-	if (copy->bytes != copy->on_stack)
-		kfree(copy->bytes);
-}
+	struct sluice_map_key key;
+	struct sluice_map_key_copy copy __uninitialized;
+	int ret = sluice_map_copy_key(map, op->key, op->key_length, &copy, &key, SLUICE_QUOTA_GFP);
 
-int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
-			struct sluice_map_key_copy *copy, struct sluice_map_key *key, gfp_t gfp)
-{
-	if (!length || length > SLUICE_MAP_KEY_MAX)
-		return -EINVAL;
-	copy->bytes = copy->on_stack;
-	if (length > sizeof(copy->on_stack))
-		copy->bytes = kmalloc(length, gfp);
-	if (!copy->bytes)
-		return -ENOMEM;
-	if (!sluice_copy_from_user(copy->bytes, u64_to_user_ptr(address), length)) {
-		sluice_map_free_key(copy);
-		return -EFAULT;
-	}
-	sluice_map_key_init(map, key, copy->bytes, length);
-	return 0;
-}
-
-/* As sluice_map_overwrite(), with the user's value. */
-static int map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
-			 const struct sluice_map_op *op)
-{
-	u64 bytes[SLUICE_SHORT_COPY / sizeof(u64)] __uninitialized;
-
-	if (op->value_length > sizeof(bytes))
-		return -ENODATA;
-	if (!sluice_copy_from_user(bytes, u64_to_user_ptr(op->value), op->value_length))
-		return -EFAULT;
-	return sluice_map_overwrite(map, request, bytes, op->value_length, op->ttl_ns);
-}
-
-/* As sluice_map_set(), with the user's value. */
-static int map_set_once(struct sluice_map *map, struct sluice_map_request *request,
-			const struct sluice_map_op *op)
-{
-	struct sluice_map_value *value;
-	int ret;
-
-	value = sluice_map_value_create(map, op->value_length, op->ttl_ns, request->gfp);
-	if (IS_ERR(value))
-		return PTR_ERR(value);
-	if (copy_from_user(value->bytes, u64_to_user_ptr(op->value), op->value_length))
-		ret = -EFAULT;
-	else
-		ret = sluice_map_set(map, request, value);
-	if (ret < 0)
-		sluice_map_value_free(value);
+	if (ret)
+		return ret;
+	ret = sluice_map_get(map, &key, op);
+	sluice_map_free_key(&copy);
 	return ret;
 }
 
-static int set(struct sluice_map *map, struct sluice_map_request *request, struct sluice_map_op *op)
+static int map_execute_change(struct sluice_map_endpoint *end, u32 command,
+			      struct sluice_map_op *op)
 {
-	unsigned long deadline = jiffies + SLUICE_MAP_MEMORY_WAIT;
-	size_t bytes = (size_t)op->key_length + op->value_length;
-	int ret;
-
-	if (map->stream)
-		return sluice_map_durable_set(map, request, op);
-	if (op->value_length > SLUICE_MAP_VALUE_MAX)
-		return -EINVAL;
-	ret = map_overwrite(map, request, op);
-	if (ret != -ENODATA)
-		return ret;
-	for (;;) {
-		request->version = op->version;
-		ret = map_set_once(map, request, op);
-		if (ret != -EAGAIN)
-			return ret;
-		ret = sluice_map_wait_for_memory(map, bytes, deadline);
-		if (ret)
-			return ret;
-	}
-}
-
-/* ---- operations ---- */
-
-static int map_change(struct sluice_map *map, u32 command, const struct sluice_map_key *key,
-		      struct sluice_map_op *op)
-{
-	struct sluice_map_request request = {
-		.key = *key,
+	struct sluice_map *map = end->map;
+	struct sluice_map_change change = {
+		.command = command,
 		.flags = op->flags,
-		.version = op->version,
+		.required = op->version,
+		.user = u64_to_user_ptr(op->value),
+		.length = op->value_length,
 		.gfp = SLUICE_QUOTA_GFP,
+		.ttl_ns = op->ttl_ns,
 	};
-	int ret;
+	struct sluice_map_key_copy copy __uninitialized;
+	int ret = sluice_map_copy_key(map, op->key, op->key_length, &copy, &change.key, change.gfp);
 
-	if (command == SLUICE_MAP_STEP_SET)
-		ret = set(map, &request, op);
-	else if (map->stream)
-		ret = sluice_map_durable_delete(map, &request, op->flags & SLUICE_MAP_NOWAIT);
-	else
-		ret = sluice_map_delete(map, &request);
+	if (ret)
+		return ret;
+	ret = sluice_map_change(map, &change);
+	sluice_map_free_key(&copy);
 	if (ret >= 0 || ret == -ESTALE || ret == -EEXIST)
-		op->version = request.version;
+		op->version = change.version;
+	if (map->stream && ret >= 0)
+		sluice_map_note_change(end, change.version);
 	return ret;
 }
 
@@ -164,26 +94,14 @@ static int map_check(const struct file *file, u32 command, const struct sluice_m
 static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 {
 	struct sluice_map_endpoint *end = map_endpoint(file);
-	struct sluice_map *map = end->map;
-	struct sluice_map_key key;
-	struct sluice_map_key_copy copy __uninitialized;
 	int ret = map_check(file, command, op);
 
 	if (ret)
 		return ret;
-	if (READ_ONCE(map->destroyed))
+	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
-	ret = sluice_map_copy_key(map, op->key, op->key_length, &copy, &key, SLUICE_QUOTA_GFP);
-	if (ret)
-		return ret;
-	if (command == SLUICE_MAP_STEP_GET)
-		ret = sluice_map_get(map, &key, op);
-	else
-		ret = map_change(map, command, &key, op);
-	sluice_map_free_key(&copy);
-	if (map->stream && ret >= 0 && command != SLUICE_MAP_STEP_GET)
-		sluice_map_note_change(end, op->version);
-	return ret;
+	return command == SLUICE_MAP_STEP_GET ? map_execute_get(end->map, op) :
+						map_execute_change(end, command, op);
 }
 
 /* The number that the caller of a change waits for, or 0: its result needs no wait. */
@@ -367,7 +285,7 @@ static void map_fill_state(struct sluice_channel *channel, void *state)
 		.watchers = atomic_read(&map->watchers),
 	};
 	if (map->stream)
-		sluice_map_fill_durable_info(map, info);
+		sluice_stream_fill_info(map->stream, info);
 }
 
 static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
@@ -505,120 +423,6 @@ static void map_detach(struct sluice_endpoint *endpoint)
 
 /* ---- lifetime of the channel ---- */
 
-/* The number of events that the parameters request, or 0: the parameters are invalid. */
-static u32 events_of(const struct sluice_map_params *params)
-{
-	u32 events = params->events ?: DEFAULT_EVENTS;
-
-	if (events > SLUICE_MAP_EVENTS_MAX || !is_power_of_2(events) ||
-	    !sluice_map_are_durable_params(params))
-		return 0;
-	return events;
-}
-
-/* The bytes of the log that the parameters request; 0: they or the capacity are invalid. */
-static u64 log_size(const struct sluice_map_params *params, u64 capacity)
-{
-	u64 size = (u64)events_of(params) * sizeof(struct sluice_map_slot);
-
-	return capacity <= size || capacity > SLUICE_MAP_CAPACITY_MAX ? 0 : size;
-}
-
-/* The bytes that the limits of channels count. */
-static u64 counted(const struct sluice_map_params *params, u64 capacity)
-{
-	return capacity + (params->flags & SLUICE_MAP_DURABLE ? SLUICE_STREAM_BYTES : 0);
-}
-
-static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params,
-			   gfp_t gfp)
-{
-	if (!(params->flags & SLUICE_MAP_DURABLE))
-		return 0;
-	map->channel.persists = true;
-	map->stream = sluice_stream_create(map, params, gfp);
-	return map->stream ? 0 : -ENOMEM;
-}
-
-static int map_allocate(struct sluice_map *map, const struct sluice_map_params *params, gfp_t gfp)
-{
-	int err = sluice_map_table_init(map);
-
-	if (err)
-		return err;
-	err = sluice_map_log_init(map, events_of(params), gfp);
-	if (err)
-		goto exit_table;
-	err = allocate_stream(map, params, gfp);
-	if (!err)
-		return 0;
-	sluice_map_log_exit(map);
-exit_table:
-	sluice_map_table_exit(map);
-	return err;
-}
-
-static void init_shards(struct sluice_map *map)
-{
-	unsigned int i;
-
-	for (i = 0; i < SLUICE_MAP_SHARDS; i++) {
-		spin_lock_init(&map->shards[i].lock);
-		map->shards[i].by_id = RB_ROOT;
-		map->shards[i].by_time = RB_ROOT_CACHED;
-	}
-}
-
-struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
-				    const struct sluice_map_params *params)
-{
-	u64 capacity = request->capacity ?: DEFAULT_CAPACITY;
-	u64 log = log_size(params, capacity);
-	struct sluice_map *map;
-	int err;
-
-	if (!log)
-		return ERR_PTR(-EINVAL);
-	map = kzalloc(sizeof(*map), request->gfp);
-	if (!map)
-		return ERR_PTR(-ENOMEM);
-	err = sluice_channel_init(&map->channel, request, counted(params, capacity));
-	if (err)
-		goto free_map;
-	map->capacity = capacity;
-	map->entries_max = params->entries;
-	init_waitqueue_head(&map->freed);
-	atomic64_set(&map->bytes, log);
-	init_shards(map);
-	sluice_wait_queue_init(&map->changed);
-	sluice_map_expiry_init(map);
-	err = map_allocate(map, params, request->gfp);
-	if (!err)
-		return map;
-	sluice_channel_exit(&map->channel);
-free_map:
-	kfree(map);
-	return ERR_PTR(err);
-}
-
-int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params)
-{
-	u64 log = log_size(params, capacity);
-	int err;
-
-	if (!log)
-		return -EINVAL;
-	err = sluice_quota_change_as_prepared(map->channel.charge, counted(params, capacity));
-	if (err)
-		return err;
-	map->capacity = capacity;
-	atomic64_set(&map->bytes, log);
-	if (map->slot_count == events_of(params))
-		return 0;
-	sluice_map_log_exit(map);
-	return sluice_map_log_init(map, events_of(params), SLUICE_QUOTA_GFP_BRIEF);
-}
-
 /* A durable map that nobody has open: the keeper is asked whether it is stored. */
 static struct sluice_channel *map_create(const struct sluice_channel_request *request)
 {
@@ -635,24 +439,27 @@ static struct sluice_channel *map_create(const struct sluice_channel_request *re
 	return ERR_PTR(err);
 }
 
-static void map_free(struct sluice_channel *channel)
-{
-	struct sluice_map *map = sluice_map_of(channel);
-
-	sluice_map_expiry_exit(map);
-	sluice_map_log_exit(map);
-	if (map->stream)
-		sluice_stream_free(map->stream);
-	sluice_map_table_exit(map);
-	kfree(map);
-}
-
 static void map_destroy(struct sluice_channel *channel)
 {
 	struct sluice_map *map = sluice_map_of(channel);
 
 	WRITE_ONCE(map->destroyed, true);
 	sluice_wait_wake_all(&map->changed, 0);
+}
+
+static int map_begin_unlink(struct sluice_channel *channel)
+{
+	struct sluice_map *map = sluice_map_of(channel);
+
+	return map->stream ? sluice_stream_unlink(map->stream) : 0;
+}
+
+static void map_unnamed(struct sluice_channel *channel)
+{
+	struct sluice_map *map = sluice_map_of(channel);
+
+	if (map->stream)
+		sluice_stream_unnamed(map->stream);
 }
 
 /* The callbacks of the last maps are in this module. */
@@ -678,10 +485,10 @@ const struct sluice_kind sluice_map_kind = {
 	.fops		= &map_fops,
 	.exit		= map_exit,
 	.create		= map_create,
-	.free		= map_free,
+	.free		= sluice_map_free,
 	.destroy	= map_destroy,
-	.begin_unlink	= sluice_map_begin_unlink,
-	.unnamed	= sluice_map_unnamed,
+	.begin_unlink	= map_begin_unlink,
+	.unnamed	= map_unnamed,
 	.open_keeper	= sluice_keeper_open,
 	.may_attach	= map_may_attach,
 	.endpoint_size	= sizeof(struct sluice_map_endpoint),

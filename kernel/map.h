@@ -2,6 +2,18 @@
 /*
  * A map: keys and values.
  *
+ * A file calls files of its own and of lower lines. What lower lines call above are pointers: the
+ * worker of the timer, and the functions of the kind.
+ *
+ *   map.c, map_netlink*.c       calls of programs: ioctl(2), poll(2); requests over netlink
+ *   keeper.c                    calls of the keeper
+ *   map_restore.c               a map that the keeper fills in
+ *   map_create.c                the map itself
+ *   map_change.c, map_read.c    changes, in one path; gets and dumps
+ *   map_memory.c                memory within the limits of the map
+ *   stream*.c, map_watch.c      the sinks of changes: streams of durable maps; the log, read(2)
+ *   map_entry.c, map_expiry.c   keys, the table, the end of entries and values; the timer
+ *
  * Life of the map: it is created with its channel and ends with it. Its timer and its worker are
  * cancelled before, and the RCU callbacks of its memory have run.
  *
@@ -33,8 +45,8 @@
  * (map-O) write_seqcount_begin() and _end() around the change of a value in place; readers repeat
  *     what they have read between read_seqcount_begin() and _retry().
  * (map-N) a change takes its number before it stores the value, both under the lock of the shard.
- *     Who begins to watch after a number therefore takes every such lock once
- *     (sluice_map_settle()): what it then reads is at least as new as that number.
+ *     Who begins to watch after a number therefore takes every such lock once: what it then reads
+ *     is at least as new as that number.
  * (map-L) the change counter is incremented before a slot of the log is filled, and a watcher is
  *     woken after that (wait.h): who reads the counter and then finds the slot empty waits.
  * (map-S) an endpoint gets its first number before it watches (xchg()), and is asked whether it
@@ -53,6 +65,7 @@
 #include <linux/seqlock.h>
 #include <linux/rhashtable.h>
 #include <linux/siphash.h>
+#include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/timekeeping.h>
 #include <linux/types.h>
@@ -179,13 +192,29 @@ static inline bool sluice_map_watches(const struct sluice_map_endpoint *end)
 
 extern const struct sluice_kind sluice_map_kind;
 
-/* An operation that has a kernel copy of its key. */
-struct sluice_map_request {
+/* Inserts an entry that was stored, with the version in @version, before the map has its name. */
+#define SLUICE_MAP_RESTORE U32_MAX
+
+/* A change of a key. The caller fills in the first part; the second is of map_change.c. */
+struct sluice_map_change {
 	struct sluice_map_key key;
-	u32 flags;			/* SLUICE_MAP_IF_VERSION */
-	u64 version;			/* in: required. Out: of the entry, 0: unknown */
-	struct sluice_stream_record *record;	/* of a set, for the stream; taken with the value */
-	gfp_t gfp;			/* SLUICE_QUOTA_GFP*: for memory of an entry */
+	u32 command;			/* SLUICE_MAP_STEP_SET, _DELETE, SLUICE_MAP_RESTORE */
+	u32 flags;			/* SLUICE_MAP_IF_VERSION, _NOWAIT */
+	u64 required;			/* with _IF_VERSION: version of the entry, 0: no entry */
+	const void *bytes;		/* value; NULL: it is at the user */
+	const void __user *user;
+	u32 length;			/* bytes of the value */
+	gfp_t gfp;			/* SLUICE_QUOTA_GFP* */
+	u64 ttl_ns;			/* time to live; 0: no limit */
+	u64 version;			/* out: of the entry, or number of the deletion */
+
+	bool lacks_record;		/* out: -ENOMEM concerns the caller's memory cgroup */
+	bool lacks_entry;		/* the key has no entry */
+	size_t admitted;		/* bytes of the stream that no record has yet */
+	u64 expires;			/* CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER */
+	struct sluice_stream_record *record;
+	struct sluice_map_value *value;
+	struct sluice_map_entry *entry;
 };
 
 /**
@@ -240,12 +269,60 @@ static inline u64 sluice_map_time_to_live(u64 expires)
 	return expires > now ? expires - now : 1;
 }
 
-/* ---- map_entry.c: memory of entries and values, and what it counts ---- */
+/* ---- map_expiry.c: the timer of a map ---- */
 
-/* The table, which a worker allocates: at most so many bytes for each entry. */
-#define SLUICE_MAP_TABLE_BYTES 32
+/**
+ * sluice_map_expiry_init() - initialises the timer and the worker of a new map
+ * @map: the map
+ * @worker: what the timer starts: sluice_map_expire()
+ */
+void sluice_map_expiry_init(struct sluice_map *map, work_func_t worker);
+
+/**
+ * sluice_map_expiry_exit() - cancels the timer and the worker
+ * @map: the map
+ *
+ * Context: may sleep.
+ */
+void sluice_map_expiry_exit(struct sluice_map *map);
+
+/**
+ * sluice_map_expiry_arm() - makes the worker run at a time or before
+ * @map: the map
+ * @expires: CLOCK_BOOTTIME in ns; the timer may be a millisecond late
+ *
+ * Context: under a shard's lock, or in the worker without it.
+ */
+void sluice_map_expiry_arm(struct sluice_map *map, u64 expires);
+
+/**
+ * sluice_map_expiry_disarm() - notes that the worker runs
+ * @map: the map, whose next entry that expires arms the timer again
+ */
+void sluice_map_expiry_disarm(struct sluice_map *map);
+
+/**
+ * sluice_map_expiry_is_due() - tests whether entries are about to be removed
+ * @map: the map
+ *
+ * Return: true if the worker is about to remove entries whose time has passed.
+ */
+bool sluice_map_expiry_is_due(struct sluice_map *map);
+
+/**
+ * sluice_map_expiry_flush() - waits until entries that are about to be removed are removed
+ * @map: the map
+ *
+ * Context: may sleep.
+ */
+void sluice_map_expiry_flush(struct sluice_map *map);
+
+/* ---- map_entry.c: keys, the table, and the end of entries and values ---- */
+
 /* Entries that the table of the kernel can hold. */
 #define SLUICE_MAP_ENTRIES_MAX BIT(27)
+/* Above this, pages that need not be contiguous are used, as many as are needed. */
+#define SLUICE_MAP_CONTIGUOUS_MAX (2 * PAGE_SIZE)
 
 /**
  * sluice_map_table_init() - initialises the table of a new map
@@ -278,6 +355,36 @@ static inline void sluice_map_key_init(const struct sluice_map *map, struct slui
 	key->hash = hsiphash(bytes, length, &map->hash_key);
 }
 
+/* A kernel copy of a key. Shorter ones need no allocation. */
+struct sluice_map_key_copy {
+	u8 *bytes;
+	u8 on_stack[128];
+};
+
+/**
+ * sluice_map_copy_key() - copies a key from the user
+ * @map: the map
+ * @address: of the key at the user
+ * @length: the number of bytes
+ * @copy: out: the copy, which the caller frees unless the call fails
+ * @key: out: the key, with the bytes of @copy
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * Return: 0; -EINVAL: the length is not permitted; -ENOMEM; -EFAULT.
+ */
+int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
+			struct sluice_map_key_copy *copy, struct sluice_map_key *key, gfp_t gfp);
+
+/**
+ * sluice_map_free_key() - frees a copy of a key
+ * @copy: the copy
+ */
+static inline void sluice_map_free_key(struct sluice_map_key_copy *copy)
+{
+	if (copy->bytes != copy->on_stack)
+		kfree(copy->bytes);
+}
+
 /**
  * sluice_map_find() - looks up an entry in the table
  * @map: the map
@@ -306,70 +413,6 @@ int sluice_map_table_insert(struct sluice_map *map, struct sluice_map_entry *ent
  * Context: under the shard's lock.
  */
 void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *entry);
-
-/**
- * sluice_map_entry_create() - creates an entry with one reference
- * @map: the map
- * @key: the key, which is copied
- * @gfp: SLUICE_QUOTA_GFP*
- *
- * The memory is charged to the map, and to the memory cgroup of its creator.
- *
- * Return: the entry; -ENOSPC: the map is full; -EAGAIN: there is no memory until entries whose time
- * has passed are removed, or memory of the map that is no longer used is freed; -ENOMEM.
- */
-struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
-						 const struct sluice_map_key *key, gfp_t gfp);
-
-/**
- * sluice_map_value_create() - creates a value whose bytes the caller fills in
- * @map: the map
- * @length: the number of bytes
- * @ttl_ns: the time to live; 0: for ever
- * @gfp: SLUICE_QUOTA_GFP*
- *
- * The memory is charged to the map, and to the memory cgroup of its creator.
- *
- * Return: the value; -ENOSPC: the map is full; -EAGAIN: there is no memory until entries whose time
- * has passed are removed, or memory of the map that is no longer used is freed; -ENOMEM.
- */
-struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns,
-						 gfp_t gfp);
-
-/**
- * sluice_map_time_of_expiry() - returns when a value expires whose time to live begins now
- * @ttl_ns: the time to live; 0: for ever
- *
- * Return: CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER.
- */
-u64 sluice_map_time_of_expiry(u64 ttl_ns);
-
-/**
- * sluice_map_count_entry() - counts one entry more
- * @map: the map
- *
- * Return: 0; -ENOSPC: the map has as many entries as permitted; -EAGAIN: it has, until entries
- * whose time has passed are removed.
- */
-int sluice_map_count_entry(struct sluice_map *map);
-
-/* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
-#define SLUICE_MAP_MEMORY_WAIT (5 * HZ)
-/* Above this, pages that need not be contiguous are used, as many as are needed. */
-#define SLUICE_MAP_CONTIGUOUS_MAX (2 * PAGE_SIZE)
-
-/**
- * sluice_map_wait_for_memory() - waits for memory of a map, after -EAGAIN
- * @map: the map
- * @bytes: how many the caller needs
- * @deadline: jiffies
- *
- * Waits until entries whose time has passed are removed, and for a short time until memory that is
- * no longer used is freed.
- *
- * Return: 0: try again; -ENOSPC: the deadline has passed; -ERESTARTSYS: a signal is pending.
- */
-int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline);
 
 /**
  * sluice_map_entry_put() - puts a reference to an entry
@@ -419,353 +462,6 @@ void sluice_map_entry_free(struct sluice_map_entry *entry);
  * @value: the value
  */
 void sluice_map_value_free(struct sluice_map_value *value);
-
-/* ---- map_update.c ---- */
-
-/**
- * sluice_map_set() - sets the value of a key
- * @map: the map
- * @request: the key and its required version; out: the version
- * @value: the value, which belongs to the map if the result is not negative
- *
- * Return: 1: the entry was created; 0: the value was replaced; -EEXIST: the request requires that
- * the key has no entry, and it has one; -ESTALE: the entry has another version; -ENOENT: a version
- * is required, and there is no entry; or an error of sluice_map_entry_create().
- */
-int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
-		   struct sluice_map_value *value);
-
-/**
- * sluice_map_overwrite() - sets the value of a key in the memory of its present value
- * @map: the map
- * @request: the key and its required version; out: the version
- * @bytes: the value, which is copied
- * @length: the number of bytes
- * @ttl_ns: the time to live; 0: for ever
- *
- * Return: 0: the value was overwritten; -ENODATA: the map is durable, there is no entry, or its
- * value has no room for @length bytes; -EEXIST: the request requires that the key has no entry, and
- * it has one; -ESTALE: the entry has another version; -ENOENT: a version is required, and there is
- * no entry.
- */
-int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
-			 const void *bytes, u32 length, u64 ttl_ns);
-
-/**
- * sluice_map_delete() - removes an entry
- * @map: the map
- * @request: the key and its required version; out: the number of the change, or, after -ESTALE and
- *	-EEXIST, the version of the entry
- *
- * Return: 0; -ENOENT: there is no entry; -ESTALE: the entry has another version; -EEXIST: the
- * request requires that the key has no entry, and it has one.
- */
-int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
-
-/**
- * sluice_map_insert_restored() - inserts an entry that was stored, before the map has its name
- * @map: the map
- * @key: the key
- * @value: the value, which belongs to the map if the result is 0
- * @version: of the entry
- *
- * Return: 0; -EEXIST: the key has an entry; -EINVAL: there are more entries than changes; -ENOSPC:
- * the map is full; -EAGAIN: try again after sluice_map_wait_for_memory(); -ENOMEM.
- */
-int sluice_map_insert_restored(struct sluice_map *map, const struct sluice_map_key *key,
-			       struct sluice_map_value *value, u64 version);
-
-/**
- * sluice_map_expire() - removes from a shard a bounded number of entries whose time has passed
- * @map: the map
- * @shard: the shard
- * @now: CLOCK_BOOTTIME in ns
- *
- * Return: when the next entry expires, in ns; a time that has passed: there are more;
- * SLUICE_MAP_FOREVER: none expires, or the stream of the map has ended; a second after @now: the
- * stream permits no expiry now.
- */
-u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now);
-
-/**
- * sluice_map_settle() - waits for changes whose numbers were taken before (map-N)
- * @map: the map
- *
- * These changes are visible afterwards.
- *
- * Context: takes the lock of every shard.
- */
-void sluice_map_settle(struct sluice_map *map);
-
-/* ---- map_durable.c: maps whose changes the keeper stores ---- */
-
-/**
- * sluice_map_are_durable_params() - tests whether parameters about durability are valid
- * @params: the parameters of a map, durable or not
- *
- * Return: true if they are.
- */
-bool sluice_map_are_durable_params(const struct sluice_map_params *params);
-
-/**
- * sluice_map_durable_set() - admits and makes a set of the user on a durable map
- * @map: the map
- * @request: the key and its required version; out: the version
- * @op: the value at the user, its time to live, and SLUICE_MAP_NOWAIT
- *
- * Return: 1: the entry was created; 0: the value was replaced; -EINVAL: the value is too long;
- * -EFAULT; -ENOMEM; or an error of sluice_stream_admit(), sluice_map_set() or
- * sluice_map_wait_for_memory().
- */
-int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *request,
-			   const struct sluice_map_op *op);
-
-/**
- * sluice_map_durable_set_bytes() - admits and makes a set on a durable map without waiting
- * @map: the map
- * @request: the key and its required version; out: the version
- * @bytes: the value, which is copied
- * @length: the number of bytes
- * @ttl_ns: the time to live; 0: for ever
- *
- * The record of the stream is charged to the caller, not to the creator of the map.
- *
- * Return: 1: the entry was created; 0: the value was replaced; -EAGAIN: there is no memory for the
- * record; or an error of sluice_stream_admit() or sluice_map_set().
- */
-int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
-				 const void *bytes, u32 length, u64 ttl_ns);
-
-/**
- * sluice_map_durable_delete() - admits and makes a deletion on a durable map
- * @map: the map
- * @request: the key and its required version; out: the number of the change
- * @nowait: do not wait for the admission
- *
- * Return: 0, or an error of sluice_stream_admit() or sluice_map_delete().
- */
-int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
-			      bool nowait);
-
-/**
- * sluice_map_wait_stored() - waits until a change is stored, if the map requires it
- * @end: the endpoint through which the change was made
- * @sequence: the number of the change
- *
- * Return: 0, also if the map was unlinked meanwhile; -ETIMEDOUT; -EINTR: a signal is pending.
- */
-int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence);
-
-/**
- * sluice_map_note_change() - notes the number of a change, for poll(2)
- * @end: the endpoint through which the change was made
- * @sequence: the number of the change
- */
-void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence);
-
-/**
- * sluice_map_sync() - executes SLUICE_MAP_SYNC
- * @map: the map
- * @user: the number of a change, or SLUICE_MAP_NOW; out: the number up to which all are stored
- *
- * Return: 0; -EOPNOTSUPP: the map is not durable; -EINVAL: there is no such change yet, or the
- * setting is invalid; -E2BIG: the setting has unknown fields; -EFAULT; -ETIMEDOUT; -EINTR: a signal
- * is pending; -EIDRM: the map was unlinked.
- */
-long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user);
-
-/**
- * sluice_map_fill_durable_info() - fills in the information about durability
- * @map: the map, which is durable
- * @info: the information
- */
-void sluice_map_fill_durable_info(struct sluice_map *map, struct sluice_map_info *info);
-
-/**
- * sluice_map_begin_unlink() - deletes what is stored, before an unlink removes the name (kind.h)
- * @channel: the channel, a map
- *
- * Context: may sleep, interruptibly.
- * Return: 0, also of a map that is not durable; -ENOENT: the stream has ended; -ETIMEDOUT; -EINTR:
- * a signal is pending; or the error of the keeper.
- */
-int sluice_map_begin_unlink(struct sluice_channel *channel);
-
-/**
- * sluice_map_unnamed() - ends the stream of a durable map that has no name (kind.h)
- * @channel: the channel, a map
- */
-void sluice_map_unnamed(struct sluice_channel *channel);
-
-/**
- * sluice_map_begin_restoring() - executes SLUICE_KEEP_CREATE
- * @create: the stream of an open, or 0: a new map; out: the stream of the new map
- * @keep: what was stored of the map
- *
- * Return: 0; -EINVAL: the parameters are invalid, or the stream does not wait for them; -ENOENT:
- * there is no such stream, or it has ended; -EEXIST: a channel has the name of the new map;
- * -ENOSPC, -EDQUOT: a limit of a scope, or of a user; -ENOMEM; or an error of
- * sluice_ctl_access_scope() or sluice_channel_lookup().
- */
-int sluice_map_begin_restoring(struct sluice_keep_create *create,
-			       const struct sluice_keep_map *keep);
-
-/**
- * sluice_map_restore() - restores one entry of SLUICE_KEEP_RESTORE
- * @map: the map, before it has its name
- * @entry: the entry, with its key and value at the user
- *
- * Return: 0, also if the time of the entry has passed; -EINVAL: the entry is invalid; -EFAULT;
- * -EINTR: a signal is pending; -EEXIST: the key has an entry; -ENOSPC: the map is full; -ENOMEM.
- */
-int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *entry);
-
-/* ---- map.c ---- */
-
-/* A kernel copy of a key. Shorter ones need no allocation. */
-struct sluice_map_key_copy {
-	u8 *bytes;
-	u8 on_stack[128];
-};
-
-/**
- * sluice_map_copy_key() - copies a key from the user
- * @map: the map
- * @address: of the key at the user
- * @length: the number of bytes
- * @copy: out: the copy, which the caller frees unless the call fails
- * @key: out: the key, with the bytes of @copy
- * @gfp: SLUICE_QUOTA_GFP*
- *
- * Return: 0; -EINVAL: the length is not permitted; -ENOMEM; -EFAULT.
- */
-int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
-			struct sluice_map_key_copy *copy, struct sluice_map_key *key, gfp_t gfp);
-
-/**
- * sluice_map_free_key() - frees a copy of a key
- * @copy: the copy
- */
-void sluice_map_free_key(struct sluice_map_key_copy *copy);
-
-/**
- * sluice_map_alloc() - creates an empty map without a name
- * @request: the parameters of the open
- * @params: the parameters of the map
- *
- * Return: the map; -EINVAL: the parameters are invalid; -ENOMEM.
- */
-struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
-				    const struct sluice_map_params *params);
-
-/**
- * sluice_map_resize() - changes the capacity and the log for the keeper
- * @map: the map, before it has entries or a name
- * @capacity: the new capacity in bytes
- * @params: the parameters that were stored
- *
- * Return: 0; -EINVAL: the capacity or the parameters are invalid; -ENOMEM; -ENOSPC: a limit of a
- * scope; -EDQUOT: a limit of a user.
- */
-int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params);
-
-/* ---- map_expiry.c ---- */
-
-/**
- * sluice_map_expiry_init() - initialises the timer and the worker of a new map
- * @map: the map
- */
-void sluice_map_expiry_init(struct sluice_map *map);
-
-/**
- * sluice_map_expiry_exit() - cancels the timer and the worker
- * @map: the map
- *
- * Context: may sleep.
- */
-void sluice_map_expiry_exit(struct sluice_map *map);
-
-/**
- * sluice_map_expiry_arm() - makes the worker run at a time or before
- * @map: the map
- * @expires: CLOCK_BOOTTIME in ns; the timer may be a millisecond late
- *
- * Context: under a shard's lock, or in the worker without it.
- */
-void sluice_map_expiry_arm(struct sluice_map *map, u64 expires);
-
-/**
- * sluice_map_expiry_is_due() - tests whether entries are about to be removed
- * @map: the map
- *
- * Return: true if the worker is about to remove entries whose time has passed.
- */
-bool sluice_map_expiry_is_due(struct sluice_map *map);
-
-/**
- * sluice_map_expiry_flush() - waits until entries that are about to be removed are removed
- * @map: the map
- *
- * Context: may sleep.
- */
-void sluice_map_expiry_flush(struct sluice_map *map);
-
-/* ---- map_read.c ---- */
-
-/**
- * sluice_map_get() - copies the value of a key to the user
- * @map: the map
- * @key: the key
- * @op: the room and its address; out: length, version and time to live
- *
- * Return: 0; -ENOENT: there is no entry; -EMSGSIZE: the value does not fit; -EFAULT; -ENOMEM.
- */
-int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
-		   struct sluice_map_op *op);
-
-/* A copy of an entry; the caller provides the memory. */
-struct sluice_map_copy {
-	u8 *key;			/* with room for any */
-	u8 *value;
-	u32 room;			/* bytes for the value */
-	u32 key_length;
-	u32 length;			/* of the value, which is copied if it is not above room */
-	u64 version;
-	u64 ttl_ns;
-};
-
-/**
- * sluice_map_copy_value() - copies the value of a key
- * @map: the map
- * @key: the key
- * @copy: the memory and its room; out: all but the key
- *
- * Return: true, also if the value does not fit; false: there is no entry.
- */
-bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
-			   struct sluice_map_copy *copy);
-
-/**
- * sluice_map_copy_next() - copies the next entry of a dump
- * @map: the map
- * @cursor: the place of the dump; at first all zeros
- * @copy: the memory, with room for any key; out: the entry
- *
- * Return: true, also if the value does not fit; false: there are no more entries, or the process is
- * killed.
- */
-bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
-			  struct sluice_map_copy *copy);
-
-/**
- * sluice_map_dump() - executes SLUICE_MAP_DUMP
- * @map: the map
- * @user: the parameters
- *
- * Return: 0; -EMSGSIZE: the first record does not fit; -EINVAL: the parameters are invalid; -E2BIG:
- * they have unknown fields; -EFAULT; -ENOMEM; -EINTR: the process is killed.
- */
-long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user);
 
 /* ---- map_watch.c ---- */
 
@@ -875,5 +571,228 @@ bool sluice_map_has_event(struct sluice_map_endpoint *end);
  * -EFAULT; -ERESTARTSYS: a signal is pending.
  */
 ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to);
+
+/* ---- map_memory.c: memory within the limits of the map ---- */
+
+/* The table, which a worker allocates: at most so many bytes for each entry. */
+#define SLUICE_MAP_TABLE_BYTES 32
+
+/**
+ * sluice_map_entry_create() - creates an entry with one reference
+ * @map: the map
+ * @key: the key, which is copied
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The memory is charged to the map, and to the memory cgroup of its creator.
+ *
+ * Return: the entry; -ENOSPC: the map is full; -EAGAIN: there is no memory until entries whose time
+ * has passed are removed, or memory of the map that is no longer used is freed; -ENOMEM.
+ */
+struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
+						 const struct sluice_map_key *key, gfp_t gfp);
+
+/**
+ * sluice_map_value_create() - creates a value whose bytes the caller fills in
+ * @map: the map
+ * @length: the number of bytes
+ * @expires: CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The memory is charged to the map, and to the memory cgroup of its creator.
+ *
+ * Return: the value; -ENOSPC: the map is full; -EAGAIN: there is no memory until entries whose time
+ * has passed are removed, or memory of the map that is no longer used is freed; -ENOMEM.
+ */
+struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 expires,
+						 gfp_t gfp);
+
+/**
+ * sluice_map_count_entry() - counts one entry more
+ * @map: the map
+ *
+ * Return: 0; -ENOSPC: the map has as many entries as permitted; -EAGAIN: it has, until entries
+ * whose time has passed are removed.
+ */
+int sluice_map_count_entry(struct sluice_map *map);
+
+/* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
+#define SLUICE_MAP_MEMORY_WAIT (5 * HZ)
+
+/**
+ * sluice_map_wait_for_memory() - waits for memory of a map, after -EAGAIN
+ * @map: the map
+ * @bytes: how many the caller needs
+ * @deadline: jiffies
+ *
+ * Waits until entries whose time has passed are removed, and for a short time until memory that is
+ * no longer used is freed.
+ *
+ * Return: 0: try again; -ENOSPC: the deadline has passed; -ERESTARTSYS: a signal is pending.
+ */
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline);
+
+/* ---- map_change.c ---- */
+
+/**
+ * sluice_map_change() - makes a change
+ * @map: the map
+ * @change: the change; out: the version, after a result that is not negative, -ESTALE and -EEXIST
+ *
+ * Waits until the stream of a durable map admits the change, unless it has SLUICE_MAP_NOWAIT. Waits
+ * for memory of the map, if @gfp permits that and the change of a durable map lacks
+ * SLUICE_MAP_NOWAIT. Does not wait until the change is stored: see sluice_map_wait_stored().
+ *
+ * Return: 1: an entry was created; 0: it was updated, deleted or restored; -EEXIST: the key has an
+ * entry, and must have none; -ESTALE: the entry has another version; -ENOENT: there is no entry;
+ * -EINVAL: the value is too long, or more entries than changes are restored; -EFAULT; -ENOMEM; or
+ * an error of sluice_stream_admit(), sluice_map_entry_create() or sluice_map_wait_for_memory().
+ */
+int sluice_map_change(struct sluice_map *map, struct sluice_map_change *change);
+
+/**
+ * sluice_map_note_change() - notes the number of a change, for poll(2)
+ * @end: the endpoint through which the change was made
+ * @sequence: the number of the change
+ */
+void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence);
+
+/**
+ * sluice_map_wait_stored() - waits until a change is stored, if the map requires it
+ * @end: the endpoint through which the change was made
+ * @sequence: the number of the change
+ *
+ * Return: 0, also if the map was unlinked meanwhile; -ETIMEDOUT; -EINTR: a signal is pending.
+ */
+int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence);
+
+/**
+ * sluice_map_sync() - executes SLUICE_MAP_SYNC
+ * @map: the map
+ * @user: the number of a change, or SLUICE_MAP_NOW; out: the number up to which all are stored
+ *
+ * Return: 0; -EOPNOTSUPP: the map is not durable; -EINVAL: there is no such change yet, or the
+ * setting is invalid; -E2BIG: the setting has unknown fields; -EFAULT; -ETIMEDOUT; -EINTR: a signal
+ * is pending; -EIDRM: the map was unlinked.
+ */
+long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user);
+
+/**
+ * sluice_map_expire() - removes all entries whose time has passed, and arms the timer for the next
+ * @work: the worker of a map
+ */
+void sluice_map_expire(struct work_struct *work);
+
+/* ---- map_read.c ---- */
+
+/**
+ * sluice_map_get() - copies the value of a key to the user
+ * @map: the map
+ * @key: the key
+ * @op: the room and its address; out: length, version and time to live
+ *
+ * Return: 0; -ENOENT: there is no entry; -EMSGSIZE: the value does not fit; -EFAULT; -ENOMEM.
+ */
+int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
+		   struct sluice_map_op *op);
+
+/* A copy of an entry; the caller provides the memory. */
+struct sluice_map_copy {
+	u8 *key;			/* with room for any */
+	u8 *value;
+	u32 room;			/* bytes for the value */
+	u32 key_length;
+	u32 length;			/* of the value, which is copied if it is not above room */
+	u64 version;
+	u64 ttl_ns;
+};
+
+/**
+ * sluice_map_copy_value() - copies the value of a key
+ * @map: the map
+ * @key: the key
+ * @copy: the memory and its room; out: all but the key
+ *
+ * Return: true, also if the value does not fit; false: there is no entry.
+ */
+bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
+			   struct sluice_map_copy *copy);
+
+/**
+ * sluice_map_copy_next() - copies the next entry of a dump
+ * @map: the map
+ * @cursor: the place of the dump; at first all zeros
+ * @copy: the memory, with room for any key; out: the entry
+ *
+ * Return: true, also if the value does not fit; false: there are no more entries, or the process is
+ * killed.
+ */
+bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+			  struct sluice_map_copy *copy);
+
+/**
+ * sluice_map_dump() - executes SLUICE_MAP_DUMP
+ * @map: the map
+ * @user: the parameters
+ *
+ * Return: 0; -EMSGSIZE: the first record does not fit; -EINVAL: the parameters are invalid; -E2BIG:
+ * they have unknown fields; -EFAULT; -ENOMEM; -EINTR: the process is killed.
+ */
+long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user);
+
+/* ---- map_create.c ---- */
+
+/**
+ * sluice_map_alloc() - creates an empty map without a name
+ * @request: the parameters of the open
+ * @params: the parameters of the map
+ *
+ * Return: the map; -EINVAL: the parameters are invalid; -ENOMEM.
+ */
+struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
+				    const struct sluice_map_params *params);
+
+/**
+ * sluice_map_resize() - changes the capacity and the log for the keeper
+ * @map: the map, before it has entries or a name
+ * @capacity: the new capacity in bytes
+ * @params: the parameters that were stored
+ *
+ * Return: 0; -EINVAL: the capacity or the parameters are invalid; -ENOMEM; -ENOSPC: a limit of a
+ * scope; -EDQUOT: a limit of a user.
+ */
+int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params);
+
+/**
+ * sluice_map_free() - frees a map (kind.h)
+ * @channel: the channel, a map that nobody uses
+ *
+ * Context: may sleep.
+ */
+void sluice_map_free(struct sluice_channel *channel);
+
+/* ---- map_restore.c ---- */
+
+/**
+ * sluice_map_begin_restoring() - executes SLUICE_KEEP_CREATE
+ * @create: the stream of an open, or 0: a new map; out: the stream of the new map
+ * @keep: what was stored of the map
+ *
+ * Return: 0; -EINVAL: the parameters are invalid, or the stream does not wait for them; -ENOENT:
+ * there is no such stream, or it has ended; -EEXIST: a channel has the name of the new map;
+ * -ENOSPC, -EDQUOT: a limit of a scope, or of a user; -ENOMEM; or an error of
+ * sluice_ctl_access_scope() or sluice_channel_lookup().
+ */
+int sluice_map_begin_restoring(struct sluice_keep_create *create,
+			       const struct sluice_keep_map *keep);
+
+/**
+ * sluice_map_restore() - restores one entry of SLUICE_KEEP_RESTORE
+ * @map: the map, before it has its name
+ * @entry: the entry, with its key and value at the user
+ *
+ * Return: 0, also if the time of the entry has passed; -EINVAL: the entry is invalid; -EFAULT;
+ * -EINTR: a signal is pending; -EEXIST: the key has an entry; -ENOSPC: the map is full; -ENOMEM.
+ */
+int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *entry);
 
 #endif

@@ -7,9 +7,6 @@
  * FOREVER before it looks at the shards, so that an entry that it has just passed arms the timer
  * itself.
  */
-#include <linux/minmax.h>
-#include <linux/sched.h>
-
 #include "compat.h"
 #include "map.h"
 
@@ -29,38 +26,11 @@ void sluice_map_expiry_arm(struct sluice_map *map, u64 expires)
 	spin_unlock(&map->timer_lock);
 }
 
-static void disarm(struct sluice_map *map)
+void sluice_map_expiry_disarm(struct sluice_map *map)
 {
 	spin_lock(&map->timer_lock);
 	WRITE_ONCE(map->armed, SLUICE_MAP_FOREVER);
 	spin_unlock(&map->timer_lock);
-}
-
-/* Removes all entries of a shard whose time has passed, and returns when the next one expires. */
-static u64 expire_shard(struct sluice_map *map, struct sluice_map_shard *shard)
-{
-	u64 now = ktime_get_boottime_ns(), next;
-
-	while (!READ_ONCE(map->ending)) {
-		next = sluice_map_expire(map, shard, now);
-		if (next > now)
-			return next;
-		cond_resched();
-	}
-	return SLUICE_MAP_FOREVER;
-}
-
-static void expire_entries(struct work_struct *work)
-{
-	struct sluice_map *map = container_of(work, struct sluice_map, expiry);
-	u64 next = SLUICE_MAP_FOREVER;
-	unsigned int i;
-
-	disarm(map);
-	for (i = 0; i < SLUICE_MAP_SHARDS; i++)
-		next = min(next, expire_shard(map, &map->shards[i]));
-	if (next != SLUICE_MAP_FOREVER)
-		sluice_map_expiry_arm(map, next);
 }
 
 static enum hrtimer_restart start_worker(struct hrtimer *timer)
@@ -84,12 +54,12 @@ void sluice_map_expiry_flush(struct sluice_map *map)
 	flush_work(&map->expiry);
 }
 
-void sluice_map_expiry_init(struct sluice_map *map)
+void sluice_map_expiry_init(struct sluice_map *map, work_func_t worker)
 {
 	spin_lock_init(&map->timer_lock);
 	map->armed = SLUICE_MAP_FOREVER;
 	hrtimer_setup(&map->timer, start_worker, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
-	INIT_WORK(&map->expiry, expire_entries);
+	INIT_WORK(&map->expiry, worker);
 }
 
 /* Once `ending` is set, nothing arms the timer any more. */

@@ -11,6 +11,7 @@
 #include "map.h"
 #include "netlink.h"
 #include "scope.h"
+#include "stream.h"
 
 /* Most values are shorter; a longer one takes a second attempt. */
 #define SHORT_VALUE 256
@@ -233,75 +234,57 @@ static int execute_get(struct sluice_map *map, struct genl_info *info)
 
 /* ---- set and delete ---- */
 
-static int set_value(struct sluice_map *map, struct nlattr **attrs,
-		     struct sluice_map_request *request)
+static void parse_change(const struct sluice_map *map, u32 command, struct nlattr **attrs,
+			 struct sluice_map_change *change)
 {
-	const struct nlattr *given = attrs[SLUICE_NL_A_VALUE];
-	u64 ttl = attrs[SLUICE_NL_A_TTL_NS] ? nla_get_u64(attrs[SLUICE_NL_A_TTL_NS]) : 0;
-	struct sluice_map_value *value;
-	int ret;
+	const struct nlattr *key = attrs[SLUICE_NL_A_KEY], *value = attrs[SLUICE_NL_A_VALUE];
 
-	if (nla_len(given) > SLUICE_NL_VALUE_MAX)
-		return -EMSGSIZE;
-	if (map->stream)
-		return sluice_map_durable_set_bytes(map, request, nla_data(given), nla_len(given),
-						    ttl);
-	ret = sluice_map_overwrite(map, request, nla_data(given), nla_len(given), ttl);
-	if (ret != -ENODATA)
-		return ret;
-	value = sluice_map_value_create(map, nla_len(given), ttl, request->gfp);
-	if (IS_ERR(value))
-		return PTR_ERR(value);
-	memcpy(value->bytes, nla_data(given), nla_len(given));
-	ret = sluice_map_set(map, request, value);
-	if (ret < 0)
-		sluice_map_value_free(value);
-	return ret;
-}
-
-static int execute_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
-			  struct sluice_map_request *request)
-{
-	const struct nlattr *key = attrs[SLUICE_NL_A_KEY];
-
-	sluice_map_key_init(map, &request->key, nla_data(key), nla_len(key));
-	request->flags = 0;
-	request->version = 0;
-	request->gfp = SLUICE_QUOTA_GFP_NOWAIT;
+	*change = (struct sluice_map_change) {
+		.command = command,
+		.flags = SLUICE_MAP_NOWAIT,
+		.gfp = SLUICE_QUOTA_GFP_NOWAIT,
+	};
+	sluice_map_key_init(map, &change->key, nla_data(key), nla_len(key));
 	if (attrs[SLUICE_NL_A_IF_VERSION]) {
-		request->flags = SLUICE_MAP_IF_VERSION;
-		request->version = nla_get_u64(attrs[SLUICE_NL_A_IF_VERSION]);
+		change->flags |= SLUICE_MAP_IF_VERSION;
+		change->required = nla_get_u64(attrs[SLUICE_NL_A_IF_VERSION]);
 	}
-	if (command == SLUICE_MAP_STEP_SET)
-		return set_value(map, attrs, request);
-	if (map->stream)
-		return sluice_map_durable_delete(map, request, true);
-	return sluice_map_delete(map, request);
+	if (command != SLUICE_MAP_STEP_SET)
+		return;
+	change->bytes = nla_data(value);
+	change->length = nla_len(value);
+	change->ttl_ns = attrs[SLUICE_NL_A_TTL_NS] ? nla_get_u64(attrs[SLUICE_NL_A_TTL_NS]) : 0;
 }
 
 int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
-			      struct sluice_map_request *request)
+			      u64 *version)
 {
-	int ret = execute_change(map, command, attrs, request);
+	struct sluice_map_change change __uninitialized;
+	int ret;
 
-	return sluice_netlink_memory(ret, map->channel.memcg);
+	parse_change(map, command, attrs, &change);
+	if (change.length > SLUICE_NL_VALUE_MAX)
+		return -EMSGSIZE;
+	ret = sluice_map_change(map, &change);
+	*version = change.version;
+	return sluice_netlink_memory(ret, change.lacks_record ? NULL : map->channel.memcg);
 }
 
 static int map_netlink_change(struct sluice_map *map, struct genl_info *info, u32 command)
 {
 	size_t size = SLUICE_NETLINK_SIZE_U64 + nla_total_size(0);
 	struct sk_buff *reply = sluice_netlink_reply_begin(size, info);
-	struct sluice_map_request request;
+	u64 version;
 	int ret;
 
 	if (!reply)
 		return -ENOMEM;
-	ret = sluice_map_netlink_change(map, command, info->attrs, &request);
+	ret = sluice_map_netlink_change(map, command, info->attrs, &version);
 	if (ret < 0) {
 		nlmsg_free(reply);
 		return ret;
 	}
-	sluice_netlink_put_u64(reply, SLUICE_NL_A_VERSION, request.version);
+	sluice_netlink_put_u64(reply, SLUICE_NL_A_VERSION, version);
 	if (ret)
 		nla_put_flag(reply, SLUICE_NL_A_CREATED);
 	sluice_netlink_reply_send(reply, info);
@@ -373,7 +356,7 @@ static void put_durable_info(struct sk_buff *skb, struct sluice_map *map)
 {
 	struct sluice_map_info info;
 
-	sluice_map_fill_durable_info(map, &info);
+	sluice_stream_fill_info(map->stream, &info);
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_STORED, info.stored);
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_PENDING, info.pending);
 }

@@ -71,14 +71,14 @@ static int step_get(struct batch *batch, struct nlattr **attrs)
 
 static int step_change(struct batch *batch, u32 command, struct nlattr **attrs)
 {
-	struct sluice_map_request request;
+	u64 version;
 	int ret;
 
 	if (!(batch->target.flags & SLUICE_OPEN_WRITE))
 		return -EBADF;
-	ret = sluice_map_netlink_change(batch->target.map, command, attrs, &request);
+	ret = sluice_map_netlink_change(batch->target.map, command, attrs, &version);
 	if (ret >= 0 || ret == -ESTALE || ret == -EEXIST)
-		sluice_netlink_put_u64(batch->reply, SLUICE_NL_A_VERSION, request.version);
+		sluice_netlink_put_u64(batch->reply, SLUICE_NL_A_VERSION, version);
 	return ret;
 }
 

@@ -283,6 +283,17 @@ ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	}
 }
 
+/* Changes whose numbers were taken before are visible afterwards. */
+static void settle(struct sluice_map *map)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLUICE_MAP_SHARDS; i++) {
+		spin_lock(&map->shards[i].lock);	/* (map-N) */
+		spin_unlock(&map->shards[i].lock);
+	}
+}
+
 int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
 {
 	u64 last = atomic64_read(&end->map->sequence);
@@ -295,7 +306,7 @@ int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
 	if (!xchg(&end->watches, 1))	/* (map-S) */
 		atomic_inc(&end->map->watchers);
 	trace_sluice_map_watch(&end->map->channel, *sequence);
-	sluice_map_settle(end->map);
+	settle(end->map);
 	/* Those that wait with the number of before. */
 	sluice_wait_wake_all(&end->map->changed, EPOLLIN | EPOLLRDNORM);
 	return 0;

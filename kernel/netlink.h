@@ -415,19 +415,17 @@ int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
  */
 int sluice_map_netlink_put_version(struct sk_buff *skb, const struct sluice_map_copy *copy);
 
-struct sluice_map_request;
 /**
  * sluice_map_netlink_change() - changes an entry, for a request or a step
  * @map: the map
  * @command: SLUICE_MAP_STEP_SET or SLUICE_MAP_STEP_DELETE
  * @attrs: the attributes of the request or the step
- * @request: out: the version of the entry, 0: unknown
+ * @version: out: as of sluice_map_change()
  *
  * Return: 1: a set created the entry; 0; -EMSGSIZE: the value is longer than SLUICE_NL_VALUE_MAX;
- * -EAGAIN instead of -ENOMEM; another error of sluice_map_set(), sluice_map_overwrite() or
- * sluice_map_delete(), or of the corresponding sluice_map_durable_*().
+ * -EAGAIN instead of -ENOMEM; or another error of sluice_map_change().
  */
 int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
-			      struct sluice_map_request *request);
+			      u64 *version);
 
 #endif

@@ -21,6 +21,16 @@
 static DEFINE_XARRAY_FLAGS(streams, XA_FLAGS_ACCOUNT);
 static atomic64_t last_number;
 
+static bool attached;			/* there is a keeper; stored under begin_mutex (keeper.c) */
+static unsigned long absent_since = INITIAL_JIFFIES;	/* while not attached, likewise */
+
+bool sluice_streams_lack_keeper(unsigned long deadline)
+{
+	/* With the release in sluice_streams_forget_keeper(). */
+	return !smp_load_acquire(&attached) &&
+	       time_after_eq(jiffies, READ_ONCE(absent_since) + deadline);
+}
+
 unsigned long sluice_stream_deadline(const struct sluice_stream *stream)
 {
 	return msecs_to_jiffies(stream->deadline_ms) ?: 1;
@@ -183,7 +193,7 @@ static bool end(struct sluice_stream *stream)
 	if (stream->state < SLUICE_STREAM_ABANDONED)
 		sluice_stream_set_state(stream, stream->state == SLUICE_STREAM_UNLINKING ?
 						SLUICE_STREAM_ABANDONED : SLUICE_STREAM_CLOSING);
-	if (!sluice_keeper_is_absent(0))
+	if (!sluice_streams_lack_keeper(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
 	sluice_stream_ask_for_rest(stream);
 	if (sluice_stream_is_over(stream))
@@ -484,6 +494,8 @@ void sluice_streams_forget_keeper(void)
 {
 	struct sluice_stream *stream = NULL;
 
+	WRITE_ONCE(absent_since, jiffies);
+	smp_store_release(&attached, false);	/* after absent_since */
 	while ((stream = next_stream(stream)))
 		forget_keeper(stream);
 }
@@ -501,6 +513,7 @@ void sluice_streams_begin_keeper(void)
 {
 	struct sluice_stream *stream = NULL;
 
+	WRITE_ONCE(attached, true);
 	while ((stream = next_stream(stream)))
 		begin_keeper(stream);
 }

@@ -280,6 +280,15 @@ int sluice_stream_unlinked(struct sluice_stream *stream, int error);
 int sluice_stream_detach(struct sluice_stream *stream);
 
 /**
+ * sluice_streams_lack_keeper() - tests whether there has been no keeper for a time
+ * @jiffies: the time
+ *
+ * Context: without a lock.
+ * Return: true if there is no keeper, since @jiffies or longer.
+ */
+bool sluice_streams_lack_keeper(unsigned long jiffies);
+
+/**
  * sluice_streams_forget_keeper() - detaches all streams from a keeper that has ended
  *
  * Queues RESUME for the next keeper, for live streams and for ended streams with records left.
@@ -370,19 +379,15 @@ struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map
 							 u32 value_length, gfp_t gfp);
 
 /**
- * sluice_stream_record_set_expiry() - sets when the value of a record expires
- * @record: the record
- * @expires: of the value: CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER
- */
-void sluice_stream_record_set_expiry(struct sluice_stream_record *record, u64 expires);
-
-/**
  * sluice_stream_record_value() - returns where the value of a record is
  * @record: the record
  *
  * Return: the bytes of the value.
  */
-u8 *sluice_stream_record_value(struct sluice_stream_record *record);
+static inline u8 *sluice_stream_record_value(struct sluice_stream_record *record)
+{
+	return record->bytes + record->key_length;
+}
 
 /**
  * sluice_stream_record_free() - frees a record, and puts its entry
@@ -396,7 +401,10 @@ void sluice_stream_record_free(struct sluice_stream_record *record);
  *
  * Return: the number of bytes.
  */
-size_t sluice_stream_removal_size(u32 key_length);
+static inline size_t sluice_stream_removal_size(u32 key_length)
+{
+	return sizeof(struct sluice_stream_record) + key_length;
+}
 
 /**
  * sluice_stream_admit() - admits one change, and waits for room, a number or a keeper if it must
@@ -512,6 +520,13 @@ int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 li
  */
 __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last);
 
+/**
+ * sluice_stream_fill_info() - fills in the information about durability
+ * @stream: the stream
+ * @info: the information
+ */
+void sluice_stream_fill_info(struct sluice_stream *stream, struct sluice_map_info *info);
+
 /* ---- stream_keeper.c: what is told to the keeper ---- */
 
 /**
@@ -572,15 +587,6 @@ bool sluice_streams_have_message(void);
 extern wait_queue_head_t sluice_stream_ready_wait;
 
 /* ---- keeper.c ---- */
-
-/**
- * sluice_keeper_is_absent() - tests whether there has been no keeper for a time
- * @jiffies: the time
- *
- * Context: without a lock.
- * Return: true if there is no keeper, since @jiffies or longer.
- */
-bool sluice_keeper_is_absent(unsigned long jiffies);
 
 /**
  * sluice_keeper_open() - begins to be the keeper; the open_keeper() of maps

@@ -45,26 +45,11 @@ struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map
 	return record;
 }
 
-u8 *sluice_stream_record_value(struct sluice_stream_record *record)
-{
-	return record->bytes + record->key_length;
-}
-
-void sluice_stream_record_set_expiry(struct sluice_stream_record *record, u64 expires)
-{
-	record->expires_ns = expires == SLUICE_MAP_FOREVER ? 0 : expires;
-}
-
 void sluice_stream_record_free(struct sluice_stream_record *record)
 {
 	if (record->entry)
 		sluice_map_unpin_removed(record->entry);
 	kvfree(record);
-}
-
-size_t sluice_stream_removal_size(u32 key_length)
-{
-	return sizeof(struct sluice_stream_record) + key_length;
 }
 
 /* ---- admission ---- */
@@ -85,7 +70,7 @@ static int may_admit(const struct sluice_stream *stream, size_t bytes)
 		return stream->error;
 	if ((stream->bytes && stream->bytes + bytes > STREAM_BYTES) ||
 	    numbers_left(stream) < SLUICE_STREAM_NUMBERS ||
-	    sluice_keeper_is_absent(sluice_stream_deadline(stream)))
+	    sluice_streams_lack_keeper(sluice_stream_deadline(stream)))
 		return -EAGAIN;
 	return 0;
 }
@@ -141,18 +126,19 @@ void sluice_stream_ask_for_rest(struct sluice_stream *stream)
 
 void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
 {
-	bool over, scarce;
+	bool over = false, scarce;
 
 	spin_lock(&stream->lock);
 	stream->promised -= SLUICE_STREAM_NUMBERS;
 	stream->bytes -= bytes;
 	/* Others may wait for the number that it has not used. */
 	scarce = numbers_left(stream) < NUMBERS_FOR_CHANGES;
-	sluice_stream_ask_for_rest(stream);
 	/* The end of the stream, or its unlink, may have waited for this change. */
-	if (stream->state != SLUICE_STREAM_LIVE)
+	if (stream->state != SLUICE_STREAM_LIVE) {
+		sluice_stream_ask_for_rest(stream);
 		sluice_stream_queue(stream);
-	over = sluice_stream_is_over(stream);
+		over = sluice_stream_is_over(stream);
+	}
 	spin_unlock(&stream->lock);
 	sluice_stream_wake_keeper();
 	if (bytes || scarce)
@@ -341,4 +327,16 @@ __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last)
 	if (last && is_settled(stream, last))
 		events |= EPOLLPRI;
 	return events;
+}
+
+void sluice_stream_fill_info(struct sluice_stream *stream, struct sluice_map_info *info)
+{
+	info->flags = stream->flags;
+	info->deadline_ms = stream->deadline_ms;
+	info->interval_ms = stream->interval_ms;
+	spin_lock(&stream->lock);
+	info->stored = stream->stored;
+	info->pending = stream->bytes;
+	info->error = -stream->error;
+	spin_unlock(&stream->lock);
 }

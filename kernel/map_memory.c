@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Memory for entries and values, within the limits of the map. */
+#include <linux/err.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/wait.h>
+
+#include "compat.h"
+#include "map.h"
+#include "quota.h"
+#include "short_copy.h"
+#include "stream.h"
+#include "trace.h"
+
+/* ---- limits ---- */
+
+/* Of the capacity: what a full map frees of its log at once. */
+#define TRIM_SHARE 16
+
+/* Adds @number unless the sum exceeds @most. */
+static bool add_below(atomic64_t *counter, u64 number, u64 most)
+{
+	s64 now = atomic64_read(counter);
+
+	do {
+		if (number > most || now > most - number)
+			return false;
+	} while (!atomic64_try_cmpxchg(counter, &now, now + number));
+	return true;
+}
+
+/*
+ * Whether a limit is reached only until unused memory is freed. Memory that is freed meanwhile was
+ * counted as waiting before the attempt to charge, hence @waiting from before.
+ */
+static int refuse(struct sluice_map *map, u64 waiting)
+{
+	if (waiting || sluice_map_expiry_is_due(map))
+		return -EAGAIN;
+	trace_sluice_map_full(&map->channel, atomic64_read(&map->bytes),
+			      atomic64_read(&map->entries));
+	return -ENOSPC;
+}
+
+static int charge(struct sluice_map *map, size_t bytes)
+{
+	u64 waiting = atomic64_read_acquire(&map->waiting);
+	s64 missing;
+
+	if (add_below(&map->bytes, bytes, map->capacity))
+		return 0;
+	if (bytes + map->slot_count * sizeof(*map->slots) > map->capacity)
+		return -ENOSPC;
+	missing = atomic64_read(&map->bytes) + bytes - map->capacity - waiting;
+	/* Somewhat more, because each time takes a grace period. */
+	if (missing > 0 && !sluice_map_expiry_is_due(map) &&
+	    sluice_map_log_trim(map, missing + map->capacity / TRIM_SHARE))
+		return -EAGAIN;
+	return refuse(map, waiting);
+}
+
+int sluice_map_count_entry(struct sluice_map *map)
+{
+	u64 most = min_not_zero(map->entries_max, (u64)SLUICE_MAP_ENTRIES_MAX);
+
+	return add_below(&map->entries, 1, most) ? 0 : refuse(map, 0);
+}
+
+/* Between two looks, in jiffies: RCU needs some milliseconds. */
+#define LOOK_INTERVAL max(HZ / 20, 1)
+
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline)
+{
+	if (time_after(jiffies, deadline))
+		return -ENOSPC;
+	sluice_map_expiry_flush(map);
+	/* The worker that enlarges the table tells nobody. */
+	if (!atomic64_read(&map->waiting))
+		schedule_timeout_interruptible(1);
+	wait_event_interruptible_timeout(map->freed,
+					 atomic64_read(&map->bytes) + bytes <= map->capacity ||
+					 !atomic64_read(&map->waiting), LOOK_INTERVAL);
+	return sluice_wait_check_signal();
+}
+
+/* ---- creation ---- */
+
+/* The bytes that an allocation of @size takes. */
+static size_t allocated_size(size_t size)
+{
+	return size > SLUICE_MAP_CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
+}
+
+static void *map_memory_allocate(struct sluice_map *map, size_t size, gfp_t gfp)
+{
+	return sluice_channel_alloc(&map->channel, size, size > SLUICE_MAP_CONTIGUOUS_MAX, gfp);
+}
+
+/* Memory charged to the map and to the creator's memory cgroup, or an error. */
+static void *allocate_charged(struct sluice_map *map, size_t size, size_t charged, gfp_t gfp)
+{
+	int err = charge(map, charged);
+	void *memory;
+	bool waits;
+
+	if (err)
+		return ERR_PTR(err);
+	memory = map_memory_allocate(map, size, gfp);
+	if (memory)
+		return memory;
+	atomic64_sub(charged, &map->bytes);
+	/* A request that may not wait has memory reclaimed instead. */
+	waits = gfpflags_allow_blocking(gfp) && atomic64_read(&map->waiting);
+	return ERR_PTR(waits ? -EAGAIN : -ENOMEM);
+}
+
+/* The record of its removal. */
+static bool add_removal(struct sluice_map_entry *entry, gfp_t gfp)
+{
+	entry->removal = map_memory_allocate(entry->map, sizeof(*entry->removal), gfp);
+	return entry->removal;
+}
+
+struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
+						 const struct sluice_map_key *key, gfp_t gfp)
+{
+	struct sluice_map_entry *entry;
+	size_t size = struct_size(entry, key, key->length);
+	size_t removal = map->stream ? allocated_size(sizeof(*entry->removal)) : 0;
+	size_t charged = allocated_size(size) + removal + SLUICE_MAP_TABLE_BYTES;
+
+	entry = allocate_charged(map, size, charged, gfp);
+	if (IS_ERR(entry))
+		return entry;
+	memset(entry, 0, sizeof(*entry));
+	entry->hash = key->hash;
+	entry->key_length = key->length;
+	entry->charged = charged;
+	refcount_set(&entry->refs, 1);
+	entry->map = map;
+	memcpy(entry->key, key->bytes, key->length);
+	if (map->stream && !add_removal(entry, gfp)) {
+		sluice_map_entry_free(entry);
+		return ERR_PTR(-ENOMEM);
+	}
+	return entry;
+}
+
+/*
+ * What can be written in place into an allocation of so many bytes: nothing if it is larger than
+ * that of the longest short value, because it would keep its memory.
+ */
+static int room_of(size_t allocated)
+{
+	const size_t most = sizeof(struct sluice_map_value) + SLUICE_SHORT_COPY;
+
+	if (allocated > kmalloc_size_roundup(most))
+		return -1;
+	return min_t(int, allocated - sizeof(struct sluice_map_value), SLUICE_SHORT_COPY);
+}
+
+struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 expires,
+						 gfp_t gfp)
+{
+	struct sluice_map_value *value;
+	size_t charged = allocated_size(struct_size(value, bytes, length));
+
+	value = allocate_charged(map, charged, charged, gfp);
+	if (IS_ERR(value))
+		return value;
+	value->version = 0;
+	value->expires = expires;
+	value->room = room_of(charged);
+	value->length = length;
+	value->charged = charged;
+	value->map = map;
+	return value;
+}
