@@ -438,12 +438,15 @@ static void unreserve(struct sluice_map_change *change)
 	change->entry = NULL;
 }
 
-/* A deletion, which needs no memory, or a short value, which may fit into that of the entry. */
+/*
+ * A deletion, which needs no memory, or a value that was copied already, which may fit into that of
+ * the entry; if not, the version is compared before memory is requested for it.
+ */
 static bool may_need_no_memory(const struct sluice_map *map, const struct sluice_map_change *change)
 {
 	if (change->command == SLUICE_MAP_STEP_DELETE)
 		return true;
-	return !map->stream && change->bytes && change->length <= SLUICE_SHORT_COPY;
+	return !map->stream && change->bytes;
 }
 
 static u64 time_of_expiry(u64 ttl_ns)
@@ -486,6 +489,9 @@ static int wait_for_memory(struct sluice_map *map, struct sluice_map_change *cha
 		return -EAGAIN;
 	/* Others may wait for what it has. */
 	unreserve(change);
+	/* The change may have expired an entry, whose memory the keeper has to free. */
+	if (map->stream)
+		sluice_stream_wake_keeper();
 	if (!*deadline)
 		*deadline = jiffies + SLUICE_MAP_MEMORY_WAIT;
 	return sluice_map_wait_for_memory(map, (size_t)change->key.length + change->length,

@@ -72,17 +72,23 @@ int sluice_map_count_entry(struct sluice_map *map)
 /* Between two looks, in jiffies: RCU needs some milliseconds. */
 #define LOOK_INTERVAL max(HZ / 20, 1)
 
+static bool may_have_memory(struct sluice_map *map, size_t bytes)
+{
+	return atomic64_read(&map->bytes) + bytes <= map->capacity || !atomic64_read(&map->waiting);
+}
+
 int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline)
 {
 	if (time_after(jiffies, deadline))
 		return -ENOSPC;
 	sluice_map_expiry_flush(map);
-	/* The worker that enlarges the table tells nobody. */
-	if (!atomic64_read(&map->waiting))
+	/*
+	 * Without a wait the attempts would be a loop: @bytes is less than what is charged, and the
+	 * worker that enlarges the table tells nobody.
+	 */
+	if (may_have_memory(map, bytes))
 		schedule_timeout_interruptible(1);
-	wait_event_interruptible_timeout(map->freed,
-					 atomic64_read(&map->bytes) + bytes <= map->capacity ||
-					 !atomic64_read(&map->waiting), LOOK_INTERVAL);
+	wait_event_interruptible_timeout(map->freed, may_have_memory(map, bytes), LOOK_INTERVAL);
 	return sluice_wait_check_signal();
 }
 
