@@ -27,6 +27,7 @@ topic!(
         requests_are_not_slowed_down_under_the_lock_of_generic_netlink,
         a_request_without_memory_at_once_is_eagain,
         a_worker_makes_room_for_the_next_request,
+        a_full_map_tells_first_that_the_version_differs,
     ],
 );
 
@@ -177,3 +178,39 @@ fn a_worker_makes_room_for_the_next_request(context: &Context) -> Result<()> {
 }
 
 const BLKFLSBUF: libc::Ioctl = libc::_IO(0x12, 97);
+
+/// Over netlink, too, the version is compared before memory is requested for a longer value.
+fn a_full_map_tells_first_that_the_version_differs(_: &Context) -> Result<()> {
+    const SMALL: u64 = 64 << 10;
+    let socket = Socket::new()?;
+    let create = Attrs::new().name(NAME).flags(BOTH | CREATE);
+    let reply = socket.must(command::OPEN, &create.u64(attr::CAPACITY, SMALL))?;
+    let handle = reply.u32(attr::HANDLE)?;
+    let set = |number: u32| {
+        let attrs = Attrs::new().handle(handle).key(&number.to_ne_bytes());
+        attrs.value(&[7; 1000])
+    };
+    let mut number = 0;
+    eventually("the map is full", || {
+        while let Ok(result) = socket.request(&Request::new(command::SET, set(number))) {
+            match result {
+                Ok(_) => number += 1,
+                // The log of the map is about to be freed.
+                Err(refusal) if refusal.errno == Errno::EAGAIN => return Ok(None),
+                Err(refusal) => return expect("a set", refusal.errno, Errno::ENOSPC).map(Some),
+            }
+        }
+        bail!("a request failed")
+    })?;
+    for (number, version, errno) in [
+        (0, u64::MAX, Errno::ESTALE),
+        (0, 0, Errno::EEXIST),
+        (number, 1, Errno::ENOENT),
+    ] {
+        let attrs = set(number).u64(attr::IF_VERSION, version);
+        let refusal = socket.request(&Request::new(command::SET, attrs))?;
+        let refusal = refusal.err().context("a set in a full map")?;
+        expect("the error", refusal.errno, errno)?;
+    }
+    Ok(())
+}
