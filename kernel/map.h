@@ -45,8 +45,8 @@
  * (map-O) write_seqcount_begin() and _end() around the change of a value in place; readers repeat
  *     what they have read between read_seqcount_begin() and _retry().
  * (map-N) a change takes its number before it stores the value, both under the lock of the shard.
- *     Who begins to watch after a number therefore takes every such lock once: what it then reads
- *     is at least as new as that number.
+ *     A watcher that begins after a number therefore takes every such lock once: what it then
+ *     reads is at least as new as that number.
  * (map-L) the change counter is incremented before a slot of the log is filled, and a watcher is
  *     woken after that (wait.h): who reads the counter and then finds the slot empty waits.
  * (map-S) an endpoint gets its first number before it watches (xchg()), and is asked whether it

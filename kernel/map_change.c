@@ -11,9 +11,10 @@
  *   wait      sluice_map_wait_stored(), until a change of a durable map is stored: a call of its
  *             own, because a batch waits once
  *
- * Life of a change: a variable of the caller. Its record, value and entry belong to it until they
- * are published, which sets the pointers to NULL. release() frees what is left, whatever the result
- * is. What the stream has reserved for the change is given back likewise, by `admitted`.
+ * Life of a change: it is a variable of the caller. Its record, value and entry belong to it until
+ * they are published and their pointers set to NULL. release() frees what is left, whatever the
+ * result is. sluice_stream_end_change() gives back what the stream has reserved, the bytes in
+ * `admitted`.
  *
  * An expiry is published without the other steps, by the worker or by a change of the key. A
  * restored entry is applied and not published, because it was a change before.
@@ -223,9 +224,9 @@ static u64 take_number(struct sluice_map *map, struct sluice_map_entry *entry, u
 
 /*
  * The only place where a change gets its number, takes effect and is told to the sinks, after
- * everything that can fail. The log is told after the effect: who reads the event finds the value.
- * All watchers, by file descriptor and over netlink, read the log, and are woken after the lock is
- * released.
+ * everything that can fail. The log is told after the effect: a reader of the event finds the
+ * value. All watchers, by file descriptor and over netlink, read the log, and are woken after the
+ * lock is released.
  *
  * @event: SLUICE_MAP_CREATED, and so on. @change: NULL if the entry expires. Returns the number.
  *
@@ -386,7 +387,7 @@ static int apply_once(struct sluice_map *map, struct sluice_map_change *change)
 	else
 		ret = apply_locked(map, shard, change);
 	spin_unlock(&shard->lock);
-	/* One that fails has removed an entry if its time had passed. */
+	/* A change that fails may have removed an expired entry. */
 	if (atomic64_read(&map->sequence) != before)
 		wake_watchers(map);
 	return ret;
@@ -487,7 +488,7 @@ static int wait_for_memory(struct sluice_map *map, struct sluice_map_change *cha
 	if (!gfpflags_allow_blocking(change->gfp) ||
 	    (map->stream && change->flags & SLUICE_MAP_NOWAIT))
 		return -EAGAIN;
-	/* Others may wait for what it has. */
+	/* Other changes may wait for this memory. */
 	unreserve(change);
 	/* The change may have expired an entry, whose memory the keeper has to free. */
 	if (map->stream)

@@ -12,7 +12,7 @@
 #define DEFAULT_CAPACITY SZ_4M
 #define DEFAULT_EVENTS 1024
 #define DURABLE_FLAGS (SLUICE_MAP_DURABLE | SLUICE_MAP_INTERVAL | SLUICE_MAP_REFUSE)
-/* Of a deadline and of an interval: an hour. */
+/* The longest deadline and the longest interval: an hour. */
 #define TIME_MAX_MS (60 * 60 * 1000)
 
 static bool are_durable_params(const struct sluice_map_params *params)

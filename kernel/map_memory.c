@@ -17,7 +17,7 @@
 
 /* ---- limits ---- */
 
-/* Of the capacity: what a full map frees of its log at once. */
+/* The divisor of the capacity: how much of its log a full map frees at once. */
 #define TRIM_SHARE 16
 
 /* Adds @number unless the sum exceeds @most. */
@@ -55,7 +55,7 @@ static int charge(struct sluice_map *map, size_t bytes)
 	if (bytes + map->slot_count * sizeof(*map->slots) > map->capacity)
 		return -ENOSPC;
 	missing = atomic64_read(&map->bytes) + bytes - map->capacity - waiting;
-	/* Somewhat more, because each time takes a grace period. */
+	/* Frees more than is missing, because each attempt takes a grace period. */
 	if (missing > 0 && !sluice_map_expiry_is_due(map) &&
 	    sluice_map_log_trim(map, missing + map->capacity / TRIM_SHARE))
 		return -EAGAIN;
@@ -69,7 +69,7 @@ int sluice_map_count_entry(struct sluice_map *map)
 	return add_below(&map->entries, 1, most) ? 0 : refuse(map, 0);
 }
 
-/* Between two looks, in jiffies: RCU needs some milliseconds. */
+/* The interval of checks for freed memory, in jiffies: RCU needs some milliseconds. */
 #define LOOK_INTERVAL max(HZ / 20, 1)
 
 static bool may_have_memory(struct sluice_map *map, size_t bytes)
@@ -84,7 +84,7 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned lo
 	sluice_map_expiry_flush(map);
 	/*
 	 * Without a wait the attempts would be a loop: @bytes is less than what is charged, and the
-	 * worker that enlarges the table tells nobody.
+	 * worker that enlarges the table wakes nobody.
 	 */
 	if (may_have_memory(map, bytes))
 		schedule_timeout_interruptible(1);

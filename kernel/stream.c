@@ -26,7 +26,7 @@ static unsigned long absent_since = INITIAL_JIFFIES;	/* while not attached, like
 
 bool sluice_streams_lack_keeper(unsigned long deadline)
 {
-	/* With the release in sluice_streams_forget_keeper(). */
+	/* Pairs with the release in sluice_streams_forget_keeper(). */
 	return !smp_load_acquire(&attached) &&
 	       time_after_eq(jiffies, READ_ONCE(absent_since) + deadline);
 }

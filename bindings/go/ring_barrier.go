@@ -14,8 +14,8 @@ import (
 // The asymmetric barriers of docs/abi/ring.md: a side that publishes omits its barrier, and a side that is about to sleep makes up for that
 // with membarrier(2).
 //
-// On x86 an atomic store of Go is an exchange, which takes as long as half of a small record. There an ordinary store is a release, and the
-// compiler keeps its order to other stores and to atomic accesses. On other machines an ordinary store is no release: their sides publish
+// On x86-64 an atomic store of Go is an exchange, which takes as long as half of a small record. There an ordinary store is a release, and the
+// compiler keeps its order to other stores and to atomic accesses. On other processors an ordinary store may be no release: sides there publish
 // with atomic stores, and do not announce membarrier(2).
 
 // barriers is the part of a side that decides which barriers it issues.

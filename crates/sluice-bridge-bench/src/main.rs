@@ -26,12 +26,12 @@ use sluice::Bus;
 use sluice::bus::Policy;
 use tokio::runtime::Runtime;
 
-/// Of a message, whose first bytes are the time when it was sent.
+/// The length of a message, whose first bytes are the time when it was sent.
 const BYTES: usize = 1024;
 const STAMP: usize = 8;
-/// Published and not acknowledged: what the bridge has by default.
+/// The most messages that are published and not acknowledged: the default of the bridge.
 const IN_FLIGHT: usize = 256;
-/// Of each way and round: as fast as possible, and at a rate.
+/// Messages of each way and round: as fast as possible; at a rate; and the rate, per second.
 const STREAMED: u64 = 5000;
 const PACED: u64 = 1000;
 const RATE: u64 = 200;
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Nanoseconds, in all processes the same.
+/// The time in ns, by a clock that all processes share.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     now.as_nanos() as u64
@@ -228,7 +228,7 @@ impl Process {
     fn cpu(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
         let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
-        // Of which the second is the third of proc(5).
+        // The first is empty; the second is field 3 of proc(5).
         let ticks: u64 = fields.skip(12).take(2).flat_map(str::parse::<u64>).sum();
         Ok(ticks as f64 * 10_000.0)
     }
@@ -309,7 +309,7 @@ async fn create_streams() -> Result<()> {
     Ok(())
 }
 
-/// Of one way in one round.
+/// The figures of one way in one round.
 struct Figures {
     rate: f64,
     p50: f64,

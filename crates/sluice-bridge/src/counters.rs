@@ -71,7 +71,7 @@ pub const COUNTERS: [(&str, &str, &str, Read); 10] = [
     ("messages_not_allowed", "not allowed", "Messages of senders that may not publish", |all| &all.not_allowed),
     ("messages_lost", "lost", "Messages that the bus had no room for, with full = drop, or that a kill lost with the bus", |all| &all.lost),
     ("messages_too_long", "too long", "Messages that the server or the bus does not permit", |all| &all.too_long),
-    ("messages_looped", "looped", "Messages that had passed this bridge, or too many", |all| &all.looped),
+    ("messages_looped", "looped", "Messages that had passed this bridge already, or more than 8 bridges", |all| &all.looped),
     ("messages_without_subscriber", "without subscriber", "Attempts to send on a multicast bus without subscriber", |all| &all.no_subscriber),
     ("send_failures", "failed to send", "Attempts to send on a bus that failed otherwise", |all| &all.send_failed),
     ("retries", "retried", "Attempts to publish or to subscribe that were repeated", |all| &all.retried),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header of the bridge. That of a message that comes in is text that any client of the server may have written: of it only the bridge is
-//! read, and nothing of it reaches a bus. It is one header, because each one costs the server and both clients.
+//! The header of the bridge. In a message that comes in, it is untrusted text: the bridge reads only the ids of bridges from it, and passes
+//! nothing of it to the bus. It is one header, because each one costs the server and both clients.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub const SENDER: &str = "Sluice-Sender";
 /// Bridges that a message has passed.
 const PASSED_MAX: usize = 8;
 
-/// That of a message that leaves this host.
+/// The headers of a message that leaves this host.
 pub fn of_message(bus: &str, bridge: &str, header: &bus::Header) -> Vec<(String, String)> {
     let bus::Header {
         uid, gid, sequence, ..

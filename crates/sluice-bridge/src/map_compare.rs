@@ -11,7 +11,7 @@ use crate::local_map::LocalMap;
 use crate::map_rule::Direction;
 use crate::map_sync::{Ended, MapSync};
 
-/// Keys between two opportunities for other rules.
+/// Keys that are compared before other tasks may run.
 const YIELD: usize = 256;
 
 impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
@@ -76,7 +76,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         self.take(key, &item).await
     }
 
-    /// Of entries that neither side has.
+    /// Removes the pairs of entries that neither side has.
     async fn forget_ended(&mut self, listed: &HashSet<Vec<u8>>) -> Result<(), Ended> {
         let is_ended = |key: &&Vec<u8>| !listed.contains(*key);
         let candidates: Vec<Vec<u8>> = self.pairs.keys().filter(is_ended).cloned().collect();
@@ -91,7 +91,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         Ok(())
     }
 
-    /// After a loss of events: the bucket needs not be read, because its changes are known.
+    /// After a loss of events: the bucket need not be read, because its changes are known.
     pub async fn compare_versions(&mut self) -> Result<(), Ended> {
         self.counters.compared.add(1);
         let map = self.map;

@@ -12,14 +12,14 @@ use crate::local_map::{Entry, LocalMap};
 use crate::map_rule::Direction;
 use crate::map_sync::{Ended, MapSync};
 
-/// Changes, and bytes of their keys and values, where a longer one is alone.
+/// The most changes, and bytes of their keys and values, on their way; a longer change goes alone.
 const PUTS: usize = 64;
 const BYTES: usize = 4 << 20;
 
 /// A change that the bucket has not acknowledged.
 pub struct Sent {
     pub key: Vec<u8>,
-    /// That the map had then.
+    /// The version of the entry when it was sent.
     pub version: u64,
     bytes: usize,
 }
@@ -27,7 +27,7 @@ pub struct Sent {
 pub struct Puts<R> {
     sent: VecDeque<(Sent, R)>,
     bytes: usize,
-    /// Of the oldest one.
+    /// The result of the oldest change.
     result: Option<Result<u64, Failure>>,
 }
 
@@ -71,7 +71,7 @@ impl<R: Future<Output = Result<u64, Failure>> + Unpin> Puts<R> {
         self.result = Some(poll_fn(|cx| receipt.as_mut().poll(cx)).await);
     }
 
-    /// The oldest one with its result. None: there is none.
+    /// The oldest change with its result. None: there is none.
     pub async fn next(&mut self) -> Option<(Sent, Result<u64, Failure>)> {
         if self.sent.is_empty() {
             return None;

@@ -18,7 +18,8 @@ use crate::map_out::Puts;
 use crate::map_rule::{Direction, MapRule};
 use crate::pairs::Pairs;
 
-/// Until the next comparison, after a change that one side did not take. Longer after a long one: comparisons take a fifth of the time at most.
+/// The delay of the next comparison after a change that one side refused. After a long comparison it is 4 times its duration, so that
+/// comparisons take at most a fifth of the time.
 pub const PAUSE: Duration = Duration::from_secs(30);
 
 /// Why map and bucket are not kept the same any more.
@@ -107,7 +108,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         }
     }
 
-    /// One side did not take a change. The others go on meanwhile.
+    /// Plans a comparison, because one side refused a change. Other changes go on meanwhile.
     pub fn compare_later(&mut self) {
         let pause = self.pause;
         self.compare_at
@@ -248,7 +249,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         }
     }
 
-    /// Also counts what has become of it.
+    /// Takes the result of the oldest change on its way to the bucket, and counts it.
     pub async fn settle(&mut self) -> Result<(), Ended> {
         let Some((put, result)) = self.puts.next().await else {
             return Ok(());
@@ -319,7 +320,7 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         });
     }
 
-    /// As the bucket is to have it.
+    /// The content that the bucket should have.
     pub fn content(&self, entry: Entry) -> Content {
         let keeps = self.rule.keeps_time_to_live();
         Content {

@@ -28,13 +28,13 @@ use crate::pairs::Pairs;
 use crate::window::hash;
 
 const REOPEN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// Of a map.
+/// The largest capacity of a map.
 const CAPACITY_MAX: u64 = 64 << 30;
-/// Between looks at the name of the map.
+/// The interval of the checks whether the rule still names the map.
 const LOOK: Duration = Duration::from_secs(5);
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// What all of a rule uses.
+/// What the functions of a rule share.
 pub struct MapContext<E> {
     pub rule: MapRule,
     pub engine: E,
@@ -64,7 +64,8 @@ pub async fn run<E: Engine>(
     Ok(())
 }
 
-/// A change of the map without its pair would be one of others for the next process, so it is not interrupted.
+/// Runs `following` until `stop`. Does not interrupt a change of the map before its pair is stored: the next process would take it for a
+/// change by others.
 pub async fn run_until(
     changing: &Mutex<()>,
     following: impl Future<Output = ()>,
@@ -130,7 +131,7 @@ async fn follow<E: Engine>(
     }
 }
 
-/// Until the rule does not name this map any more: the name, or its cgroup, was removed, and may be that of another map by now.
+/// Returns when the rule no longer names this map: its name or cgroup was removed, and another map may have the name.
 async fn nameless(rule: &MapRule, map: &KernelMap) {
     while is_named(rule, map) {
         sleep(LOOK).await;
@@ -144,7 +145,7 @@ fn is_named(rule: &MapRule, map: &KernelMap) -> bool {
         Ok([before, named, map.info()?.sequence])
     };
     match changes() {
-        // Sooner or later the changes of another map have other numbers.
+        // Two maps have different change numbers sooner or later.
         Ok([before, named, after]) => (before..=after).contains(&named),
         Err(error) => error.kind() != ErrorKind::NotFound,
     }
@@ -164,7 +165,7 @@ pub async fn keep_same<E: Engine>(context: &MapContext<E>, map: &impl LocalMap, 
         let compared = Cell::new(None);
         let text = match attempt(context, map, pairs, &compared).await {
             Ended::Map => return,
-            // It has waited.
+            // The call has waited already.
             Ended::Incomplete => continue,
             Ended::Failed(text) => text,
         };
@@ -228,7 +229,7 @@ async fn attempt<E: Engine>(
 struct Opened {
     map: Map,
     pairs: Pairs,
-    /// Of the descriptors at the service manager.
+    /// The names of the descriptors at the service manager.
     kept: Vec<String>,
 }
 
@@ -267,7 +268,7 @@ fn create_pairs(map: &Map, incarnation: u64) -> Result<Map> {
     opened.context("cannot create the map in which the bridge keeps what both sides had")
 }
 
-/// Without, a restart ends the map if nobody else has it open.
+/// Gives the map to the service manager. Without it, a restart ends the map if no other process has it open.
 fn keep(rule: &MapRule, manager: &Manager, name: &str, map: &Map) {
     if let Err(error) = manager.store(name, map.as_fd()) {
         let channel = rule.channel();

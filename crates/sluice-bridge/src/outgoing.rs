@@ -32,13 +32,13 @@ pub struct Outgoing<E: Engine> {
     subscriber: Option<AsyncFd<OwnedFd>>,
     /// The next message needs more room than is free.
     is_full: bool,
-    /// As many messages are in flight as may be, and not yet a quarter less: each write of a few messages costs as much as one of many.
+    /// `in_flight` was reached, and less than a quarter of it has become free since. A write of few messages costs as much as a write of many.
     is_saturated: bool,
     /// In order.
     in_flight: VecDeque<(Record, Fate<E::Receipt>)>,
     /// After a failure only the oldest message is published, until the engine has one: each attempt occupies memory of the client.
     is_probing: bool,
-    /// The stream has stored a message: it has the subject. Until then each message names the stream, which the server then compares.
+    /// The stream has stored a message, so it has the subject. Until then each message names the stream, and the server compares the name.
     is_stream_known: bool,
     backoff: Backoff,
 }

@@ -12,7 +12,7 @@ use sluice::map::KEY_MAX;
 use crate::decision::Pair;
 
 const PAIR: usize = 16;
-/// Where the map of the bridge has the bucket: a key that no pair has, because it is too long for a bucket.
+/// The key under which the map of the bridge stores the identity of the bucket. No pair has it, because it is too long for a bucket.
 const BUCKET: [u8; KEY_MAX] = [0; KEY_MAX];
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub struct Pairs {
     kept: Option<Map>,
     /// A random number of the map that these pairs are of.
     incarnation: u64,
-    /// The bucket that they are of. None: there are no pairs.
+    /// The identity of the bucket that these pairs belong to. None: there are no pairs.
     bucket: Option<u64>,
     /// The number of the comparison.
     comparison: u64,
@@ -30,7 +30,7 @@ pub struct Pairs {
 #[derive(Clone, Copy)]
 struct Known {
     pair: Pair,
-    /// Since when it is known.
+    /// The comparison in which the pair was made; 0: in the last process.
     comparison: u64,
 }
 
@@ -43,7 +43,7 @@ impl Pairs {
         }
     }
 
-    /// Those of the map `kept`, in which changes are stored from now on.
+    /// Reads the pairs from the map `kept`, in which later changes are stored.
     pub fn restore(kept: Map, incarnation: u64) -> Result<Self> {
         let (mut pairs, mut bucket) = (HashMap::new(), None);
         for entry in kept.entries() {
@@ -65,7 +65,7 @@ impl Pairs {
         })
     }
 
-    /// Begins a comparison with this bucket. Those of another one, also if it had the same name, are forgotten.
+    /// Begins a comparison with this bucket. Pairs of another bucket, also of one with the same name, are dropped.
     pub fn begin(&mut self, bucket: u64) -> Result<()> {
         self.comparison += 1;
         if self.bucket == Some(bucket) {
@@ -119,7 +119,7 @@ impl Pairs {
         self.pairs.keys()
     }
 
-    /// What a change of the entry of this version is marked with in the bucket.
+    /// The mark of a change that is put into the bucket: it names these pairs and the version of the entry.
     pub fn origin(&self, version: u64) -> String {
         format!("{:016x}-{version}", self.incarnation)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A rule whose messages are requests: clients of the bus ask services of other hosts, or the other way round.
 //!
-//! Who asks is told at once if nobody answers, by what the bus and NATS have for that: the bridge is a server of the bus while requests of
-//! this host have an answer, and subscribed to the subject while the bus has a server.
+//! A client learns at once that no service answers: the bridge is a server of the bus while requests of this host have an answer, and
+//! subscribed to the subject while the bus has a server.
 
 use std::future::pending;
 use std::rc::Rc;
@@ -27,13 +27,13 @@ use crate::log;
 use crate::rule::Context;
 
 const REOPEN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// Without a server of the bus after a request that nobody answers.
+/// How long the bridge is no server of the bus after a request that nobody answers: the first and the longest delay.
 const ABSENT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// Between looks at the servers of the bus, and at the connection.
+/// The interval of the checks of the servers of the bus, and of the connection.
 const LOOK: Duration = Duration::from_millis(250);
-/// For the other requests in progress, when nobody answers one, and after SIGTERM.
+/// How long the other requests in progress may still get replies after one that nobody answers, and after SIGTERM.
 const FINISH: Duration = Duration::from_secs(1);
-/// For how long a reply waits for room on the bus.
+/// How long a reply waits for room on the bus.
 const REPLY: Duration = Duration::from_secs(1);
 
 /// Until `stop` is true. `opening` is dropped after the first attempt to open the bus.
@@ -101,7 +101,7 @@ struct Calls<E: Engine> {
     subscription: Option<E::Subscription>,
 }
 
-/// What follows from a request.
+/// What the task of a rule does after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Next,
@@ -172,7 +172,7 @@ async fn ask_servers<E: Engine>(
     }
 }
 
-/// Until the bus has no server.
+/// Passes requests to the servers of the bus until it has none.
 async fn ask_subscribed<E: Engine>(
     context: &Rc<Context<E>>,
     servers: &AsyncClient,
@@ -227,7 +227,7 @@ async fn serve_clients<E: Engine>(
     }
 }
 
-/// Until nobody answers.
+/// Passes requests of local clients to NATS until nobody answers one.
 async fn serve<E: Engine>(
     context: &Rc<Context<E>>,
     server: &mut AsyncServer,
@@ -260,7 +260,7 @@ async fn serve<E: Engine>(
 
 const BUG: &str = "a request has failed; report it as a bug";
 
-/// Who answers requests on this host.
+/// The servers of a bus; tests have others.
 trait Servers {
     async fn call(&self, request: &[u8], limit: Duration) -> Result<Vec<u8>, CallError>;
 }
@@ -285,7 +285,7 @@ async fn ask_server<E: Engine>(
     };
     if headers::check_path(&request, &context.bridge).is_err() {
         counters.looped.add(1);
-        let text = "the request has passed this bridge, or too many";
+        let text = "the request has passed this bridge already, or more than 8 bridges";
         reply(context, reply_to, error(LOOP, text)).await;
         return Ok(After::Next);
     }
@@ -342,7 +342,7 @@ fn error(code: &str, text: &str) -> Message {
     }
 }
 
-/// Returns whether there is one.
+/// Sends a reply. Returns false if it was not sent, for example because it is too long.
 async fn reply<E: Engine>(context: &Context<E>, subject: String, message: Message) -> bool {
     let Err(failure) = publish(context, subject.clone(), message).await else {
         return true;

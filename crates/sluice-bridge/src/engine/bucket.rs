@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Failure;
 
-/// Of changes that a watch has in this process.
+/// Changes of a watch that wait in this process, at most.
 pub const CHANGES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct BucketOptions<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     pub value: Bytes,
-    /// What is left of it.
+    /// The time to live that is left.
     pub time_to_live: Option<Duration>,
 }
 
@@ -33,7 +33,7 @@ pub struct Item {
     pub revision: u64,
     /// None: it was deleted, or has expired.
     pub content: Option<Content>,
-    /// As it was put.
+    /// The mark with which the change was put.
     pub origin: Option<String>,
 }
 

@@ -27,19 +27,19 @@ use crate::engine::{Failure, FailureKind};
 const OPERATION: &str = "KV-Operation";
 const ROLLUP: &str = "Nats-Rollup";
 const TIME_TO_LIVE: &str = "Nats-TTL";
-/// Of what the server itself writes when a key has expired.
+/// A header of the messages that the server itself writes when a key has expired.
 const MARKER: &str = "Nats-Marker-Reason";
 const ORIGIN: &str = "Sluice-Map-Version";
 /// Bytes that the server sends at a time.
 const BYTES: usize = 4 << 20;
-/// The server removes a watch that asks for nothing.
+/// The server removes the consumer of a watch after this time without a request.
 const INACTIVE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub struct NatsBucket {
     engine: NatsEngine,
     stream: stream::Stream,
-    /// Of the subjects of keys.
+    /// The prefix of the subjects of keys.
     prefix: String,
     /// How long the bucket keeps the deletion of a key, if it ever forgets one.
     marker: Option<Duration>,

@@ -19,7 +19,7 @@ use crate::engine::{Failure, Message, Subscription};
 
 /// For how long a request for messages waits at the server.
 pub const WAIT: Duration = Duration::from_secs(5);
-/// After this time without the end of a request, its server is gone.
+/// If a request has not ended after this time, its server is taken for dead.
 const GONE: Duration = Duration::from_secs(10);
 /// Messages that are acknowledged at once, at most.
 const ACKNOWLEDGED_MAX: usize = 64;
@@ -32,13 +32,13 @@ pub struct NatsConsumer {
     subject: String,
     inbox: String,
     subscriber: Subscriber,
-    /// Of a request, so that the server never sends more than fit here.
+    /// Limits of a request, so that the server never sends more than this process has room for.
     messages: usize,
     bytes: usize,
-    /// Of the last request, those that may still come, until this time.
+    /// Messages of the last request that may still arrive, until this time.
     pending: usize,
     end: Instant,
-    /// Deliveries of the consumer, each of which has the next number; and those before the request.
+    /// The number of the last delivery of the consumer, and of the last one before the request.
     pub delivered: u64,
     delivered_before: u64,
     received: VecDeque<jetstream::Message>,
