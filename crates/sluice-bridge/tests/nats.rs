@@ -380,16 +380,14 @@ fn a_request_without_a_reply_says_why() {
         let fixture = Fixture::start("no-reply").await;
         let client = async_nats::connect(fixture.server.url()).await.unwrap();
         within(fixture.engine.connected()).await;
-        let request = || {
-            fixture
-                .engine
-                .request(message("sums", "1 + 1"), Duration::from_millis(200))
-        };
-        let failure = within(request()).await.unwrap_err();
+        let request = |limit| fixture.engine.request(message("sums", "1 + 1"), limit);
+        let failure = within(request(LIMIT)).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::NoResponder, "{failure:?}");
         let mut service = client.subscribe("sums").await.unwrap();
         client.flush().await.unwrap();
-        let failure = within(request()).await.unwrap_err();
+        let failure = within(request(Duration::from_millis(200)))
+            .await
+            .unwrap_err();
         assert_eq!(failure.kind, FailureKind::Temporary);
         assert!(
             failure.text.contains("no reply of sums in time"),
@@ -404,7 +402,7 @@ fn a_request_without_a_reply_says_why() {
             let reply = client.publish_with_headers(request.reply.unwrap(), headers, Bytes::new());
             reply.await.unwrap();
         };
-        let (failure, ()) = within(async { tokio::join!(request(), answer) }).await;
+        let (failure, ()) = within(async { tokio::join!(request(LIMIT), answer) }).await;
         let failure = failure.unwrap_err();
         assert!(failure.text.contains("no such sum"), "{failure:?}");
         let long = Message {
