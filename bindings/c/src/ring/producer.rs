@@ -2,7 +2,7 @@
 //! The sending side of a ring.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
 
@@ -148,13 +148,10 @@ pub unsafe extern "C" fn sluice_producer_send_batch(
         // SAFETY: the conventions.
         let records = unsafe { array(records, count) }?;
         let producer = idle(producer)?;
-        let is_batching = producer.is_batching;
-        let mut batch = producer.producer.send_batch();
-        let sent = send_all(&mut batch, records, timeout_ms);
-        if is_batching {
-            mem::forget(batch);
+        match producer.batch() {
+            Some(mut batch) => send_all(&mut batch, records, timeout_ms),
+            None => send_all(&mut producer.producer.send_batch(), records, timeout_ms),
         }
-        sent
     })
 }
 
