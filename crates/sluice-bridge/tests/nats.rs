@@ -100,6 +100,14 @@ fn stored(id: &str) -> Stored<'static> {
     }
 }
 
+/// What `engine` has sent before is in force at the server, which answers in the order of a connection. A flush of the client only writes.
+async fn settle(engine: &NatsEngine) {
+    within(engine.connected()).await;
+    let request = engine.request(message("nobody", ""), LIMIT);
+    let failure = within(request).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NoResponder, "{failure:?}");
+}
+
 async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(LIMIT, future)
         .await
@@ -316,6 +324,7 @@ fn core_messages_arrive_without_a_stream() {
     runtime().block_on(async {
         let fixture = Fixture::start("core").await;
         let mut subscription = fixture.engine.subscribe("prices.>").await.unwrap();
+        settle(&fixture.engine).await;
         let other = connect(&fixture.server).await;
         // A client is not sent what it has published itself.
         for (engine, body) in [(&fixture.engine, "0"), (&other, "17")] {
@@ -343,11 +352,8 @@ fn a_request_has_the_reply_of_one_of_those_that_share_the_subject() {
         ];
         let mut shared = Vec::new();
         for engine in others.iter().chain([&fixture.engine]) {
-            within(engine.connected()).await;
             shared.push(engine.share("sums").await.unwrap());
-            // The server has the subscription before what follows on the same connection.
-            let receipt = engine.publish(message("nobody", ""), None).await;
-            within(receipt.unwrap()).await.unwrap();
+            settle(engine).await;
         }
         let [first, second, own] = &mut shared[..] else {
             unreachable!();
@@ -384,7 +390,8 @@ fn a_request_without_a_reply_says_why() {
         let failure = within(request(LIMIT)).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::NoResponder, "{failure:?}");
         let mut service = client.subscribe("sums").await.unwrap();
-        client.flush().await.unwrap();
+        // As settle() does.
+        client.request("nobody", Bytes::new()).await.unwrap_err();
         let failure = within(request(Duration::from_millis(200)))
             .await
             .unwrap_err();
