@@ -10,6 +10,7 @@
 #include "compat.h"
 #include "kind.h"
 #include "map.h"
+#include "map_mapped.h"
 #include "stream.h"
 #include "user_struct.h"
 
@@ -286,6 +287,7 @@ static void map_fill_state(struct sluice_channel *channel, void *state)
 	};
 	if (map->stream)
 		sluice_stream_fill_info(map->stream, info);
+	sluice_map_mapped_fill_info(map, info);
 }
 
 static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
@@ -377,17 +379,27 @@ static __poll_t map_poll(struct file *file, poll_table *table)
 	return events;
 }
 
+static int map_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	const struct sluice_map *map = map_endpoint(file)->map;
+
+	return READ_ONCE(map->destroyed) ? -EPIPE : sluice_map_mapped_mmap(map, vma);
+}
+
 /* ---- endpoints ---- */
 
 static const struct sluice_map_params no_params;
 
-/* A map cannot become durable. */
+/* A map cannot become durable, nor get a table. */
 static int map_may_attach(const struct sluice_channel *channel, const void *params)
 {
 	const struct sluice_map_params *required = params ?: &no_params;
 	const struct sluice_map *map = container_of_const(channel, struct sluice_map, channel);
 
-	return required->flags & SLUICE_MAP_DURABLE && !map->stream ? -EEXIST : 0;
+	if ((required->flags & SLUICE_MAP_DURABLE && !map->stream) ||
+	    (required->flags & SLUICE_MAP_MAPPED && !map->mapped))
+		return -EEXIST;
+	return 0;
 }
 
 static void map_count(struct sluice_map_endpoint *end, int number)
@@ -444,6 +456,7 @@ static void map_destroy(struct sluice_channel *channel)
 	struct sluice_map *map = sluice_map_of(channel);
 
 	WRITE_ONCE(map->destroyed, true);
+	sluice_map_mapped_destroy(map);
 	sluice_wait_wake_all(&map->changed, 0);
 }
 
@@ -474,6 +487,7 @@ static const struct file_operations map_fops = {
 	.show_fdinfo	= sluice_endpoint_show_fdinfo,
 	.read_iter	= sluice_map_read_iter,
 	.poll		= map_poll,
+	.mmap		= map_mmap,
 	.unlocked_ioctl	= map_ioctl,
 	.compat_ioctl	= compat_ptr_ioctl,
 };

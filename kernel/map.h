@@ -11,7 +11,8 @@
  *   map_create.c                the map itself
  *   map_change.c, map_read.c    changes, in one path; gets and dumps
  *   map_memory.c                memory within the limits of the map
- *   stream*.c, map_watch.c      the sinks of changes: streams of durable maps; the log, read(2)
+ *   stream*.c, map_watch.c,     the sinks of changes: streams of durable maps; the log, read(2);
+ *   map_mapped.c                the mapped table
  *   map_entry.c, map_expiry.c   keys, the table, the end of entries and values; the timer
  *
  * Life of the map: it is created with its channel and ends with it. Its timer and its worker are
@@ -101,6 +102,7 @@ struct sluice_map_value {
 	u8 bytes[];
 };
 
+struct sluice_map_mapped;
 struct sluice_stream;
 struct sluice_stream_record;
 
@@ -112,6 +114,7 @@ struct sluice_map_entry {
 	refcount_t refs;		/* of the table, and of events */
 	u32 charged;			/* bytes */
 	bool expires;			/* in the index of times; under the shard's lock */
+	u32 cell;			/* its number in the mapped table, or 0; likewise */
 	u64 id;				/* number of the change that created it */
 	struct rb_node by_id;		/* in the shard's index, under its lock */
 	struct rb_node by_time;		/* in its index of times, likewise, if it expires */
@@ -142,6 +145,7 @@ struct sluice_map_slot {
 struct sluice_map {
 	struct sluice_channel channel;
 	struct sluice_stream *stream;	/* of a durable map, else NULL */
+	struct sluice_map_mapped *mapped;	/* the table that readers map, or NULL */
 	u64 restored;			/* entries, before it has its name */
 	struct rhashtable table;
 	hsiphash_key_t hash_key;

@@ -7,7 +7,8 @@
  *   admit     reserves bytes and numbers in the stream of a durable map; only the stream refuses
  *   apply     takes the lock of the shard, finds the entry, compares the version and publishes. If
  *             the change lacks memory of the map, it is reserved without the lock; then again
- *   publish   takes the number, changes what readers see, and tells the sinks: stream and log
+ *   publish   takes the number, changes what readers see, and tells the sinks: the stream, the
+ *             mapped table and the log
  *   wait      sluice_map_wait_stored(), until a change of a durable map is stored: a call of its
  *             own, because a batch waits once
  *
@@ -26,6 +27,7 @@
 #include <linux/uaccess.h>
 
 #include "map.h"
+#include "map_mapped.h"
 #include "short_copy.h"
 #include "stream.h"
 #include "user_struct.h"
@@ -236,9 +238,13 @@ static __always_inline u64 publish(struct sluice_map *map, struct sluice_map_sha
 				   struct sluice_map_entry *entry, u32 event,
 				   struct sluice_map_change *change)
 {
-	u64 sequence = take_number(map, entry, event, change);
-	u64 version = take_effect(map, shard, entry, event, change, sequence);
+	u64 sequence = take_number(map, entry, event, change), version;
 
+	if (map->mapped)
+		sluice_map_mapped_begin(map, entry, event == SLUICE_MAP_CREATED);
+	version = take_effect(map, shard, entry, event, change, sequence);
+	if (map->mapped)
+		sluice_map_mapped_end(map, entry, value_of(shard, entry));
 	sluice_map_log(map, sequence, event, version, entry);
 	if (event == SLUICE_MAP_DELETED || event == SLUICE_MAP_EXPIRED)
 		sluice_map_entry_put(entry);
@@ -352,6 +358,7 @@ static int apply_locked(struct sluice_map *map, struct sluice_map_shard *shard,
 static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard,
 			  struct sluice_map_change *change)
 {
+	struct sluice_map_entry *entry;
 	int err;
 
 	/* A dump takes entries with greater ids for later ones. */
@@ -362,8 +369,13 @@ static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard
 	err = add_entry(map, change);
 	if (err)
 		return err;
+	entry = take_entry(change);
 	change->value->version = change->version;
-	make_visible(map, shard, take_entry(change), change->value, ++map->restored);
+	if (map->mapped)
+		sluice_map_mapped_begin(map, entry, true);
+	make_visible(map, shard, entry, change->value, ++map->restored);
+	if (map->mapped)
+		sluice_map_mapped_end(map, entry, change->value);
 	change->value = NULL;
 	return 0;
 }

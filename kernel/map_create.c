@@ -6,6 +6,7 @@
 #include <linux/slab.h>
 
 #include "map.h"
+#include "map_mapped.h"
 #include "quota.h"
 #include "stream.h"
 
@@ -17,13 +18,14 @@
 
 static bool are_durable_params(const struct sluice_map_params *params)
 {
-	bool durable = params->flags & SLUICE_MAP_DURABLE;
-	bool interval = params->flags & SLUICE_MAP_INTERVAL;
+	u32 flags = params->flags & ~SLUICE_MAP_MAPPED;
+	bool durable = flags & SLUICE_MAP_DURABLE;
+	bool interval = flags & SLUICE_MAP_INTERVAL;
 
-	if (params->flags & ~DURABLE_FLAGS || params->reserved ||
-	    params->deadline_ms > TIME_MAX_MS || params->interval_ms > TIME_MAX_MS)
+	if (flags & ~DURABLE_FLAGS || params->deadline_ms > TIME_MAX_MS ||
+	    params->interval_ms > TIME_MAX_MS)
 		return false;
-	if (!durable && (params->flags || params->deadline_ms))
+	if (durable ? flags != params->flags : flags || params->deadline_ms)
 		return false;
 	return interval || !params->interval_ms;
 }
@@ -34,7 +36,7 @@ static u32 events_of(const struct sluice_map_params *params)
 	u32 events = params->events ?: DEFAULT_EVENTS;
 
 	if (events > SLUICE_MAP_EVENTS_MAX || !is_power_of_2(events) ||
-	    !are_durable_params(params))
+	    !are_durable_params(params) || !sluice_map_mapped_is_valid(params))
 		return 0;
 	return events;
 }
@@ -50,7 +52,9 @@ static u64 log_size(const struct sluice_map_params *params, u64 capacity)
 /* The bytes that the limits of channels count. */
 static u64 counted(const struct sluice_map_params *params, u64 capacity)
 {
-	return capacity + (params->flags & SLUICE_MAP_DURABLE ? SLUICE_STREAM_BYTES : 0);
+	u64 stream = params->flags & SLUICE_MAP_DURABLE ? SLUICE_STREAM_BYTES : 0;
+
+	return capacity + stream + sluice_map_mapped_size(params);
 }
 
 static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params,
@@ -72,9 +76,14 @@ static int allocate_parts(struct sluice_map *map, const struct sluice_map_params
 	err = sluice_map_log_init(map, events_of(params), gfp);
 	if (err)
 		goto exit_table;
+	err = sluice_map_mapped_create(map, params);
+	if (err)
+		goto exit_log;
 	err = allocate_stream(map, params, gfp);
 	if (!err)
 		return 0;
+	sluice_map_mapped_free(map);
+exit_log:
 	sluice_map_log_exit(map);
 exit_table:
 	sluice_map_table_exit(map);
@@ -150,6 +159,7 @@ void sluice_map_free(struct sluice_channel *channel)
 	sluice_map_log_exit(map);
 	if (map->stream)
 		sluice_stream_free(map->stream);
+	sluice_map_mapped_free(map);
 	sluice_map_table_exit(map);
 	kfree(map);
 }

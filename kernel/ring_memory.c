@@ -74,6 +74,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	if (!memory)
 		return ERR_PTR(-ENOMEM);
 	memory->data_pages = data_pages;
+	memory->times = 2;
 	/* The kernel accesses control pages and records by their addresses: no high memory. */
 	for (i = 0; i < pages_of(memory); i += added) {
 		bool killed = fatal_signal_pending(current);
@@ -137,7 +138,7 @@ static struct page **pages_at(struct sluice_ring_memory *memory, pgoff_t offset,
 		return &memory->pages[SLUICE_RING_SIDE_PRODUCER];
 	if (offset == CONSUMER_PGOFF)
 		return &memory->pages[SLUICE_RING_SIDE_CONSUMER];
-	if (offset < DATA_PGOFF || at >= 2 * memory->data_pages)
+	if (offset < DATA_PGOFF || at >= memory->times * memory->data_pages)
 		return NULL;
 	at %= memory->data_pages;
 	*count = memory->data_pages - at;
@@ -191,14 +192,14 @@ static const struct vm_operations_struct ring_vm_ops = {
 };
 
 /* The size in pages of the region that begins at an offset of the file, or 0. */
-static unsigned long region_pages(u64 capacity, pgoff_t offset)
+static unsigned long region_pages(unsigned long mapped_data, pgoff_t offset)
 {
 	switch (offset) {
 	case PRODUCER_PGOFF:
 	case CONSUMER_PGOFF:
 		return 1;
 	case DATA_PGOFF:
-		return 2 * (capacity >> PAGE_SHIFT);
+		return mapped_data;
 	default:
 		return 0;
 	}
@@ -210,10 +211,11 @@ static bool may_write(pgoff_t offset, enum sluice_ring_role role)
 	return (offset == CONSUMER_PGOFF) == (role == SLUICE_RING_SIDE_CONSUMER);
 }
 
-int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
-				  enum sluice_ring_role role)
+/* As sluice_ring_memory_check_mmap(). @mapped_data: pages of the region of the data. */
+static int check_mmap(struct vm_area_struct *vma, unsigned long mapped_data,
+		      enum sluice_ring_role role)
 {
-	unsigned long pages = region_pages(capacity, vma->vm_pgoff);
+	unsigned long pages = region_pages(mapped_data, vma->vm_pgoff);
 
 	/* Of a file that is not open for writing, a shared mapping has no VM_SHARED. */
 	if (!(vma->vm_flags & VM_MAYSHARE) || !pages || vma_pages(vma) != pages)
@@ -223,11 +225,16 @@ int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 	return vma->vm_flags & VM_WRITE && !may_write(vma->vm_pgoff, role) ? -EACCES : 0;
 }
 
+int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
+				  enum sluice_ring_role role)
+{
+	return check_mmap(vma, 2 * (capacity >> PAGE_SHIFT), role);
+}
+
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role)
 {
-	u64 capacity = (u64)memory->data_pages << PAGE_SHIFT;
-	int err = sluice_ring_memory_check_mmap(vma, capacity, role);
+	int err = check_mmap(vma, memory->times * memory->data_pages, role);
 
 	if (err)
 		return err;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The pages of a ring that user space maps.
+ * The pages of a ring, a bus or a map that user space maps.
  *
  *   page     content                       offset in the file
  *   0        producer's control structure  SLUICE_RING_MMAP_PRODUCER
  *   1        consumer's control structure  SLUICE_RING_MMAP_CONSUMER
- *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row
+ *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row, of a
+ *                                          map once
  *
  * Life: created zeroed for one session, that is one producer and one consumer, and freed with it.
  * Most data pages are in compound pages of 8. mmap(2) maps up to the first 128 pages of a region,
@@ -35,6 +36,7 @@ enum sluice_ring_role {
 
 struct sluice_ring_memory {
 	unsigned long data_pages;	/* a power of two */
+	unsigned int times;		/* the data are mapped in a row: 2; of a map 1 */
 	struct page *pages[];
 };
 

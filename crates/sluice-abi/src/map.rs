@@ -15,10 +15,27 @@ pub const DEFAULT_EVENTS: u32 = 1024;
 pub const DEFAULT_DEADLINE_MS: u32 = 30_000;
 pub const DEFAULT_INTERVAL_MS: u32 = 1000;
 
-/// Bits of the `flags` of a map. The two others require `DURABLE`.
+/// Bits of the `flags` of a map. `INTERVAL` and `REFUSE` require `DURABLE`, which excludes `MAPPED`.
 pub const DURABLE: u32 = 0x01;
 pub const INTERVAL: u32 = 0x02;
 pub const REFUSE: u32 = 0x04;
+pub const MAPPED: u32 = 0x08;
+
+/// The module's, for what is 0 in `Params`.
+pub const DEFAULT_CELL: u32 = 128;
+
+/// Where the header and the table are mapped.
+pub const MMAP_HEADER: u64 = 0;
+pub const MMAP_TABLE: u64 = 0x20_0000;
+
+pub const TABLE_MAX: u64 = 0x4_0000_0000;
+pub const CELL_MIN: u32 = 64;
+pub const CELL_MAX: u32 = 4096;
+pub const BUCKET_CELLS: usize = 15;
+pub const PROBES: u64 = 4;
+pub const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Value of `value_length` of a `Cell`: `GET` returns the value.
+pub const CELL_ASK: u32 = u32::MAX;
 
 /// Bits of the `flags` of an operation.
 pub const IF_VERSION: u32 = 0x01;
@@ -67,7 +84,8 @@ structure! {
         pub events: u32,
         pub deadline_ms: u32,
         pub interval_ms: u32,
-        pub reserved: u32,
+        pub cell: u32,
+        pub table: u64,
     }
 }
 
@@ -261,7 +279,39 @@ structure! {
         pub deadline_ms: u32,
         pub interval_ms: u32,
         pub error: u32,
-        pub reserved: u32,
+        pub cell: u32,
+        pub table: u64,
+    }
+}
+
+structure! {
+    /// The header of the mapped table.
+    pub struct Header = "sluice_map_header" {
+        pub seed: u64,
+        pub table: u64,
+        pub cell: u32,
+        pub destroyed: u32,
+        pub unplaced: u64,
+    }
+}
+
+structure! {
+    /// The beginning of a block of the mapped table.
+    pub struct Bucket = "sluice_map_bucket" {
+        pub tags: [u32; BUCKET_CELLS],
+        pub elsewhere: u32,
+    }
+}
+
+structure! {
+    /// Precedes the key in a cell of the mapped table.
+    pub struct Cell = "sluice_map_cell" {
+        pub sequence: u64,
+        pub version: u64,
+        pub expires_ns: u64,
+        pub value_length: u32,
+        pub key_length: u16,
+        pub reserved: u16,
     }
 }
 

@@ -18,7 +18,7 @@ fn page(name: &str) -> String {
     source(&format!("docs/abi/{name}.md"))
 }
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "common",
     "pipe",
     "ring",
@@ -29,6 +29,7 @@ const PAGES: [&str; 11] = [
     "map",
     "map-durable",
     "map-keeper",
+    "map-mapped",
     "map-netlink",
 ];
 
@@ -202,6 +203,10 @@ const LIMITS: &[Limit] = &[
     Limit("map-durable", "`interval_ms`", DEFAULT, "kernel/stream.c", "DEFAULT_INTERVAL_MS"),
     Limit("map-durable", "`interval_ms`", MAXIMUM, "kernel/map_create.c", "TIME_MAX_MS"),
     Limit("map-durable", "changes that are not stored", MAXIMUM, "kernel/stream.h", "SLUICE_STREAM_BYTES"),
+    Limit("map-mapped", "`table`", MAXIMUM, HEADER, "SLUICE_MAP_TABLE_MAX"),
+    Limit("map-mapped", "`cell`", MINIMUM, HEADER, "SLUICE_MAP_CELL_MIN"),
+    Limit("map-mapped", "`cell`", DEFAULT, "kernel/map_mapped.c", "DEFAULT_CELL"),
+    Limit("map-mapped", "`cell`", MAXIMUM, HEADER, "SLUICE_MAP_CELL_MAX"),
     Limit("map-netlink", "length of a value", MAXIMUM, HEADER, "SLUICE_NL_VALUE_MAX"),
     Limit("map-netlink", "steps of a batch", MAXIMUM, HEADER, "SLUICE_NL_STEPS_MAX"),
     Limit("map-netlink", "reply of a batch", MAXIMUM, "kernel/map_netlink_batch.c", "REPLY_MAX"),

@@ -12,7 +12,7 @@ use sluice_abi::{PIPE_DEFAULT_PAGES, bus, feed, map, ring};
 /// The page size of most systems.
 const PAGE: u64 = 4096;
 
-fn values() -> [(&'static str, String); 18] {
+fn values() -> [(&'static str, String); 20] {
     [
         ("PERMISSIONS", format!("{:o}", DEFAULT_PERMISSIONS)),
         (
@@ -36,6 +36,8 @@ fn values() -> [(&'static str, String); 18] {
         ("MAP_CAPACITY_MAX", size(map::CAPACITY_MAX)),
         ("MAP_EVENTS", map::DEFAULT_EVENTS.to_string()),
         ("MAP_EVENTS_MAX", map::EVENTS_MAX.to_string()),
+        ("MAP_CELL", map::DEFAULT_CELL.to_string()),
+        ("MAP_CELL_MAX", map::CELL_MAX.to_string()),
         ("KEY_MAX", map::KEY_MAX.to_string()),
         ("VALUE_MAX", size(map::VALUE_MAX as u64)),
         ("INTERVAL", time(map::DEFAULT_INTERVAL_MS)),

@@ -684,20 +684,22 @@ struct sluice_bus_subscribers {
 /* The parameters of a map that SLUICE_CTL_OPEN creates. In: all fields. */
 struct sluice_map_params {
 	__u32 size;
-	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
+	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE, _MAPPED */
 	__u64 entries;			/* the most that it may have; 0: no limit but the bytes */
 	__u32 events;			/* changes kept for watchers, a power of two; 0: 1024 */
 	__u32 deadline_ms;		/* durable: of each wait for the store; 0: 30,000 */
 	__u32 interval_ms;		/* with _INTERVAL: between commits; 0: 1000 */
-	__u32 reserved;			/* 0 */
+	__u32 cell;			/* with _MAPPED: bytes, a power of two; 0: 128 */
+	__u64 table;			/* with _MAPPED: bytes, a power of two, at least a page */
 };
 
 #define SLUICE_MAP_PARAMS_SIZE_VER0 24
 
-/* Flags of a map. The two others require _DURABLE. */
+/* Flags of a map. _INTERVAL and _REFUSE require _DURABLE, which excludes _MAPPED. */
 #define SLUICE_MAP_DURABLE	0x01	/* a keeper stores its changes */
 #define SLUICE_MAP_INTERVAL	0x02	/* changes do not wait until they are stored */
 #define SLUICE_MAP_REFUSE	0x04	/* changes that would wait to be admitted: EAGAIN */
+#define SLUICE_MAP_MAPPED	0x08	/* readers may map its table */
 
 /* Flags of an operation. */
 #define SLUICE_MAP_IF_VERSION	0x01	/* set, delete: only if the entry has this version */
@@ -846,7 +848,7 @@ struct sluice_map_event {
 /* The state of a map, and of an endpoint (0 in SLUICE_CTL_INFO). In: size. Out: all fields. */
 struct sluice_map_info {
 	__u32 size;
-	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
+	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE, _MAPPED */
 	__u64 capacity;			/* bytes */
 	__u64 bytes;			/* used: entries with their overhead, and the log */
 	__u64 entries_max;		/* 0: no limit but the bytes */
@@ -862,7 +864,8 @@ struct sluice_map_info {
 	__u32 deadline_ms;		/* durable */
 	__u32 interval_ms;		/* with _INTERVAL */
 	__u32 error;			/* durable: errno of the store; 0: it works */
-	__u32 reserved;
+	__u32 cell;			/* with _MAPPED: bytes */
+	__u64 table;			/* with _MAPPED: bytes */
 };
 
 #define SLUICE_MAP_INFO_SIZE_VER0 80
@@ -875,6 +878,50 @@ struct sluice_map_info {
  * the map was unlinked.
  */
 #define SLUICE_MAP_SYNC _IOWR(SLUICE_IOCTL_TYPE, 0x57, struct sluice_setting)
+
+/*
+ * ---- The mapped table of a map ----
+ *
+ * An endpoint opened with SLUICE_OPEN_READ maps the header, a page, and the table, both read-only:
+ * mmap(2) at these offsets, with MAP_SHARED. The table has blocks of 16 cells. The first cell of a
+ * block begins with its bucket; the 15 others have an entry each or are free. docs/abi/map-mapped.md
+ * defines how a reader finds an entry. ENODEV: the map has no table.
+ */
+#define SLUICE_MAP_MMAP_HEADER	0x000000
+#define SLUICE_MAP_MMAP_TABLE	0x200000
+
+#define SLUICE_MAP_TABLE_MAX	0x400000000	/* 16 GiB */
+#define SLUICE_MAP_CELL_MIN	64		/* bytes */
+#define SLUICE_MAP_CELL_MAX	4096		/* bytes */
+#define SLUICE_MAP_BUCKET_CELLS	15
+#define SLUICE_MAP_PROBES	4		/* blocks in which an entry may be */
+#define SLUICE_MAP_HASH_FACTOR	0x9e3779b97f4a7c15ULL
+
+struct sluice_map_header {
+	__u64 seed;			/* of the hash of keys */
+	__u64 table;			/* bytes */
+	__u32 cell;			/* bytes */
+	__u32 destroyed;		/* 1: the map is destroyed */
+	__u64 unplaced;			/* entries that have no cell */
+};
+
+struct sluice_map_bucket {
+	__u32 tags[SLUICE_MAP_BUCKET_CELLS];	/* of the entries in the cells after it; 0: free */
+	__u32 elsewhere;		/* entries whose home block it is, and that are not in it */
+};
+
+/* The value follows the key, at a multiple of 8 bytes from the beginning of the cell. */
+struct sluice_map_cell {
+	__u64 sequence;			/* odd: the cell is being changed */
+	__u64 version;
+	__u64 expires_ns;		/* CLOCK_BOOTTIME; all bits set: never */
+	__u32 value_length;		/* bytes, or SLUICE_MAP_CELL_ASK */
+	__u16 key_length;		/* bytes; 0: none */
+	__u16 reserved;
+	__u8 key[];
+};
+
+#define SLUICE_MAP_CELL_ASK 0xffffffff	/* the value is not in the cell: SLUICE_MAP_GET */
 
 /*
  * ---- The keeper of durable maps ----

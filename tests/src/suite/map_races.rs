@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
+use sluice::Map;
+use sluice::map::MappedMap;
+use sluice_abi::map::MAPPED;
 
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes, note, skip};
@@ -25,6 +28,7 @@ topic!(
     pipe_only: [
         concurrent_operations_on_a_key_are_linearizable,
         concurrent_operations_on_a_table_that_grows_are_linearizable,
+        concurrent_operations_with_lookups_in_the_mapped_table_are_linearizable,
         ten_writers_of_one_key_all_progress,
         a_counter_by_required_versions_loses_nothing,
         a_value_is_never_seen_in_part,
@@ -52,18 +56,38 @@ fn value_of(bytes: &[u8]) -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes.try_into().context("a value")?))
 }
 
+/// A map, and perhaps its mapped table, in which every second get is a lookup.
+struct Store<'a> {
+    end: &'a OwnedFd,
+    table: Option<&'a MappedMap>,
+}
+
+impl Store<'_> {
+    /// The version and the value of a key.
+    fn get(&self, key: &[u8], looks_up: bool) -> Result<Option<(u64, u64)>> {
+        if let Some(table) = self.table.filter(|_| looks_up) {
+            let entry = table.get(key)?;
+            return entry
+                .map(|entry| Ok((entry.version, value_of(&entry.value)?)))
+                .transpose();
+        }
+        match get_entry(self.end, key) {
+            Ok(entry) => Ok(Some((entry.version, value_of(&entry.value)?))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(error).context("a get"),
+        }
+    }
+}
+
 /// Executes one operation. `last`: a version and its value, as this thread has seen them.
-fn execute(end: &OwnedFd, key: &[u8], kind: u8, new: u64, last: &mut (u64, u64)) -> Result<Did> {
-    let value = new.to_ne_bytes();
+fn execute(store: &Store, key: &[u8], kind: u8, new: u64, last: &mut (u64, u64)) -> Result<Did> {
+    let (value, end) = (new.to_ne_bytes(), store.end);
     Ok(match kind % 6 {
-        0 | 1 => match get_entry(end, key) {
-            Ok(entry) => {
-                *last = (entry.version, value_of(&entry.value)?);
-                Did::Get(Some(last.1))
-            }
-            Err(Errno::ENOENT) => Did::Get(None),
-            Err(error) => return Err(error).context("a get"),
-        },
+        kind @ (0 | 1) => {
+            let found = store.get(key, kind == 0)?;
+            *last = found.unwrap_or(*last);
+            Did::Get(found.map(|(_, value)| value))
+        }
         2 => {
             put(end, key, &value)?;
             Did::Set(new)
@@ -104,7 +128,7 @@ fn await_all(arrived: &AtomicU64, times: u64) {
 }
 
 /// The operations of one thread in one history.
-fn record_part(end: &OwnedFd, clock: &Clock, round: u64, number: u64) -> Result<Vec<Operation>> {
+fn record_part(store: &Store, clock: &Clock, round: u64, number: u64) -> Result<Vec<Operation>> {
     let key = round.to_ne_bytes();
     let mut last = (0, 0);
     (0..OPERATIONS)
@@ -118,7 +142,7 @@ fn record_part(end: &OwnedFd, clock: &Clock, round: u64, number: u64) -> Result<
             };
             let new = 1 + number * OPERATIONS + at;
             let called = clock.now();
-            let did = execute(end, &key, kind, new, &mut last)?;
+            let did = execute(store, &key, kind, new, &mut last)?;
             let returned = clock.now();
             Ok(Operation {
                 called,
@@ -131,7 +155,7 @@ fn record_part(end: &OwnedFd, clock: &Clock, round: u64, number: u64) -> Result<
 
 /// Histories of all threads, each on a key of its own. Each thread has a CPU of its own where there are enough: the
 /// scheduler may leave threads that wait for each other on one CPU for as long as the test takes.
-fn record(end: &OwnedFd, histories: u64) -> Result<Vec<Vec<Operation>>> {
+fn record(store: &Store, histories: u64) -> Result<Vec<Vec<Operation>>> {
     let (clock, arrived) = (Clock(AtomicU64::new(0)), AtomicU64::new(0));
     let mut recorded = vec![Vec::new(); histories as usize];
     let processors = thread::available_parallelism()?.get();
@@ -143,7 +167,7 @@ fn record(end: &OwnedFd, histories: u64) -> Result<Vec<Vec<Operation>>> {
                     let pinned = pin_to_cpu(number as usize % processors);
                     let parts = (0..histories).map(|round| {
                         await_all(arrived, round + 1);
-                        record_part(end, clock, round, number)
+                        record_part(store, clock, round, number)
                     });
                     let parts = pinned.and_then(|()| parts.collect());
                     // After an error the others do not wait.
@@ -174,6 +198,10 @@ fn overlapping(history: &[Operation]) -> usize {
 /// Records so many histories, and checks each. Again, until enough operations have overlapped: where the two processors
 /// of the virtual machine take turns on one of the host, they may do so history by history.
 fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
+    expect_linearizable_with(&Store { end, table: None }, histories)
+}
+
+fn expect_linearizable_with(store: &Store, histories: u64) -> Result<()> {
     const OVERLAPS: usize = 20;
     let deadline = Deadline::after(scaled(Duration::from_secs(60)));
     let (mut recorded, mut overlapped) = (0, 0);
@@ -182,10 +210,10 @@ fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
             !deadline.passed(),
             "only {overlapped} operations overlapped"
         );
-        for (round, history) in record(end, histories)?.iter().enumerate() {
+        for (round, history) in record(store, histories)?.iter().enumerate() {
             ensure!(is_linearizable(history), "history {round}: {history:#?}");
             overlapped += overlapping(history);
-            match delete(end, &(round as u64).to_ne_bytes()) {
+            match delete(store.end, &(round as u64).to_ne_bytes()) {
                 Ok(_) | Err(Errno::ENOENT) => {}
                 Err(error) => return Err(error).context("deleting the key of a history"),
             }
@@ -201,6 +229,23 @@ fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
 fn concurrent_operations_on_a_key_are_linearizable(_: &Context) -> Result<()> {
     let end = Maps::new()?.create()?;
     expect_linearizable(&end, 1000)
+}
+
+fn concurrent_operations_with_lookups_in_the_mapped_table_are_linearizable(
+    _: &Context,
+) -> Result<()> {
+    let params = Params {
+        flags: MAPPED,
+        table: 64 << 10,
+        ..Params::default()
+    };
+    let end = Maps::new()?.create_with(params, 4 << 20)?;
+    let table = Map::attach(end.try_clone()?)?.mapped()?;
+    let store = Store {
+        end: &end,
+        table: Some(&table),
+    };
+    expect_linearizable_with(&store, 1000)
 }
 
 /// Another thread makes the table grow and shrink meanwhile.

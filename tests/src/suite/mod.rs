@@ -75,6 +75,7 @@ mod map_durable_stream;
 mod map_durable_wait;
 mod map_library;
 mod map_limits;
+mod map_mapped;
 mod map_netlink;
 mod map_netlink_access;
 mod map_netlink_lifetime;
@@ -185,6 +186,7 @@ pub const TOPICS: &[Topic] = &[
     map_batch::TOPIC,
     map_watch::TOPIC,
     map_limits::TOPIC,
+    map_mapped::TOPIC,
     map_races::TOPIC,
     map_netlink::TOPIC,
     map_netlink_malformed::TOPIC,

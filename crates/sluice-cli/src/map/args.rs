@@ -15,6 +15,7 @@ use sluice_abi::map::EVENTS_MAX;
 
 use super::durable::DurableArgs;
 use super::escape::unescape;
+use super::mapped::MappedArgs;
 use super::stored::ForceArgs;
 use crate::args::{self, ChannelArgs, OpenChannelArgs, With};
 use crate::output;
@@ -59,6 +60,9 @@ pub struct OpenMapArgs {
     #[arg(long, value_name = "N", requires = "create", value_parser = args::number(1..=EVENTS_MAX))]
     events: Option<u32>,
 
+    #[command(flatten)]
+    mapped: MappedArgs,
+
     /// Restore the stored map of this name, or create a durable one; needs the daemon sluiced
     ///
     /// A stored map is restored with its own options. If there is a volatile map of this name, the command fails with the exit status 4.
@@ -85,7 +89,8 @@ impl OpenMapArgs {
 
     fn open(&self, open: impl FnOnce(&Options) -> Result<Map, OpenError>) -> Result<Map> {
         let map = self.open.apply(Map::named(self.name))?;
-        let mut map = new_map(map, self.capacity, self.entries, self.events);
+        let map = new_map(map, self.capacity, self.entries, self.events);
+        let mut map = self.mapped.apply(map);
         if self.durable {
             map = map.durable(self.durability.durability()?);
         } else if self.open.creates() {

@@ -8,6 +8,7 @@ use sluice_abi::map::EVENTS_MAX;
 use super::args::new_map;
 use super::durable::DurableArgs;
 use super::info::MapObject;
+use super::mapped::MappedArgs;
 use super::stored::ForceArgs;
 use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::output;
@@ -37,6 +38,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = args::number(1..=EVENTS_MAX))]
     events: Option<u32>,
 
+    #[command(flatten)]
+    mapped: MappedArgs,
+
     /// Store the new map, and restore it after a restart of the host; needs the daemon sluiced
     #[arg(long)]
     durable: bool,
@@ -61,6 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         entries,
         events,
     );
+    map = arguments.mapped.apply(map);
     let (name, directory) = arguments.channel.place();
     match arguments.durable {
         true => map = map.durable(arguments.durability.durability()?),

@@ -23,6 +23,12 @@ impl Columns for MapInfo {
         }),
         Column::new("EVENTS", "events", |map| Value::Number(map.events.into())),
         Column::new("MISSED", "missed", |map| Value::Number(map.missed)),
+        Column::new("TABLE", "table", |map| {
+            Value::Limit(map.table.map(|table| table.bytes))
+        }),
+        Column::new("CELL", "cell", |map| {
+            Value::Limit(map.table.map(|table| table.cell.into()))
+        }),
     ];
 }
 

@@ -11,6 +11,7 @@ mod get;
 mod import;
 mod info;
 mod ls;
+mod mapped;
 mod object;
 mod stored;
 mod sync;

@@ -13,6 +13,7 @@ use super::dump::{Entries, Keys};
 use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions, time_to_live};
 use super::error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 use super::info::{self, MapInfo};
+use super::mapped::MappedMap;
 use super::watcher::{WatchFrom, Watcher};
 use crate::error::{Error, Result};
 use crate::store_error::StoreError;
@@ -214,6 +215,11 @@ impl Map {
     /// All keys, as [`entries`](Self::entries), without the values.
     pub fn keys(&self) -> Keys<'_> {
         Keys::new(self)
+    }
+
+    /// Maps the table of a map that was created with [`mapped`](super::Options::mapped), to look up entries without a system call.
+    pub fn mapped(&self) -> std::result::Result<MappedMap, OpenError> {
+        MappedMap::new(self)
     }
 
     /// Watches the map. An endpoint has one position in the sequence of changes, hence one watcher at a time.

@@ -29,15 +29,20 @@ pub enum OpenError {
     #[error(transparent)]
     Open(#[from] Error),
 
-    /// Invalid options for the map: the capacity is too large, or too small for its events, or a time too long.
+    /// Invalid options for the map: the capacity is too large, or too small for its events, a time too long, or the table of no valid
+    /// size.
     #[error(
-        "invalid options for the map: the capacity is too large, or too small for its events, or a time too long"
+        "invalid options for the map: the capacity is too large, or too small for its events, a time too long, or the table of no valid size"
     )]
     InvalidOptions,
 
     /// Of a durable open: EEXIST, although the open is not exclusive. A volatile map does not become durable.
     #[error("the map '{name}' exists, and is not durable")]
     NotDurable { name: String },
+
+    /// The map has no table that can be mapped: it was created without one.
+    #[error("the map has no table that can be mapped")]
+    NotMapped,
 
     /// Of a durable open: ENOSPC or EDQUOT.
     #[error("no space for the durable map: a quota of channels, or the store")]
@@ -74,9 +79,10 @@ impl OpenError {
             Self::System(error) => return error.diagnose(),
             Self::InvalidOptions => (
                 libc::EINVAL,
-                "give a capacity of up to 64 GiB, fewer events, or shorter times",
+                "give a capacity of up to 64 GiB, fewer events, shorter times, or a table of up to 16 GiB with cells of 64 to 4096 bytes",
             ),
             Self::NotDurable { .. } => (libc::EEXIST, "open it as it is, or remove it first"),
+            Self::NotMapped => (libc::EEXIST, "create it with 'mapped', or read it as it is"),
             Self::NoSpace => (
                 libc::EDQUOT,
                 "see 'sluice store status', and the limits of the module",

@@ -31,6 +31,27 @@ pub struct MapInfo {
     pub watched: u64,
     /// What a durable map has beyond that. None: the map is volatile.
     pub durable: Option<DurableInfo>,
+    /// The table that readers map. None: the map has none.
+    pub table: Option<TableInfo>,
+}
+
+/// The mapped table of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableInfo {
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of a cell, which has a key and its value.
+    pub cell: u32,
+}
+
+impl TableInfo {
+    fn new(info: &map::Info) -> Self {
+        Self {
+            bytes: info.table,
+            cell: info.cell,
+        }
+    }
 }
 
 /// The state of a durable map.
@@ -80,6 +101,7 @@ impl From<map::Info> for MapInfo {
             watchers: info.watchers,
             watched: info.watched,
             durable: (info.flags & map::DURABLE != 0).then(|| DurableInfo::new(&info)),
+            table: (info.flags & map::MAPPED != 0).then(|| TableInfo::new(&info)),
         }
     }
 }

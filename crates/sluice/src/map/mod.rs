@@ -111,6 +111,7 @@ mod entry;
 mod error;
 mod event;
 mod info;
+mod mapped;
 mod options;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -127,7 +128,8 @@ pub use endpoint::Map;
 pub use entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions};
 pub use error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 pub use event::{Change, Event};
-pub use info::{DurableInfo, MapInfo};
+pub use info::{DurableInfo, MapInfo, TableInfo};
+pub use mapped::{Cached, MappedEntries, MappedMap};
 pub use options::Options;
 #[cfg(feature = "serde")]
 pub use typed::TypedMap;

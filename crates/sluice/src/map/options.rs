@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use sluice_abi::{self as abi, map};
+use sluice_table::Shape;
 
 use super::durability::Durability;
 use super::endpoint::Map;
@@ -12,6 +13,7 @@ use crate::channel::Channel;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::options::{self, ChannelKind, Creatable, sealed};
+use crate::shared::region::page_size;
 use crate::sys::Params;
 
 /// The options to open a map with. The limits are those of a map that the open creates; an existing one keeps its own.
@@ -30,6 +32,9 @@ pub struct Own {
     entries: u64,
     events: u32,
     durability: Option<Durability>,
+    /// Entries that have room in the table, and bytes of a cell; 0: the default.
+    table: Option<u64>,
+    cell: u32,
 }
 
 impl sealed::Sealed for Map {}
@@ -92,6 +97,24 @@ impl Options {
         self
     }
 
+    /// Readers may map the map, and then look up entries without a system call ([`Map::mapped`]). Beside its own memory the map gets a table
+    /// with room for so many entries: 1.6 to 3.2 [cells](Self::cell) for each. What has no room is read by calls. An open with this option
+    /// fails with [`OpenError::NotMapped`] if the map exists without a table.
+    ///
+    /// The whole table is allocated when the map is created, and counts for the limits of channels. It cannot be combined with
+    /// [`durable`](Self::durable).
+    pub fn mapped(mut self, entries: u64) -> Self {
+        self.own.table = Some(entries);
+        self
+    }
+
+    /// The bytes of a cell of the table, rounded up to a power of two of up to 4096; 128 by default. A cell has 32 bytes of its own, the
+    /// key, rounded up to a multiple of 8, and the value. Longer entries are read by calls.
+    pub fn cell(mut self, bytes: u32) -> Self {
+        self.own.cell = bytes;
+        self
+    }
+
     /// Waiting calls of a [`Watcher`](super::Watcher) fail with [`WatchError::Empty`](super::WatchError::Empty) instead. The open of a
     /// durable map that the module does not have fails with [`OpenError::WouldBlock`].
     pub fn nonblocking(self, nonblocking: bool) -> Self {
@@ -118,6 +141,9 @@ impl Options {
         let params = self.own.params()?;
         let opened = self.open_endpoint(access, self.capacity, Params::Map(&params));
         opened.map_err(|error| match self.own.durability {
+            None if self.own.table.is_some() => {
+                mapped_open_error(error, self.has_flag(abi::OPEN_EXCL))
+            }
             Some(_) => durable_open_error(error, self.has_flag(abi::OPEN_EXCL)),
             None => open_error(error),
         })
@@ -136,10 +162,33 @@ impl Own {
             events,
             ..map::Params::default()
         };
+        let params = self.with_table(params).ok_or(OpenError::InvalidOptions)?;
         match self.durability {
             Some(durability) => durability.apply(params).ok_or(OpenError::InvalidOptions),
             None => Ok(params),
         }
+    }
+
+    /// None: no table has this size.
+    fn with_table(&self, params: map::Params) -> Option<map::Params> {
+        let Some(entries) = self.table else {
+            return (self.cell == 0).then_some(params);
+        };
+        if self.durability.is_some() {
+            return None;
+        }
+        let cell = match self.cell {
+            0 => map::DEFAULT_CELL,
+            bytes => bytes.checked_next_power_of_two()?.max(map::CELL_MIN),
+        };
+        let table = Shape::table_for(entries, cell)?.max(page_size());
+        let is_valid = cell <= map::CELL_MAX && table <= map::TABLE_MAX;
+        is_valid.then_some(map::Params {
+            flags: params.flags | map::MAPPED,
+            cell,
+            table,
+            ..params
+        })
     }
 }
 
@@ -147,6 +196,17 @@ fn open_error(error: Error) -> OpenError {
     match errno(&error) {
         Some(libc::EINVAL) => OpenError::InvalidOptions,
         _ => error.into(),
+    }
+}
+
+fn mapped_open_error(error: Error, exclusive: bool) -> OpenError {
+    match (&error, errno(&error)) {
+        (Error::AlreadyExists { .. }, _) if !exclusive => OpenError::NotMapped,
+        // The parameters of a map with a table are longer.
+        (_, Some(libc::E2BIG)) => OpenError::Open(Error::ModuleTooOld {
+            missing: "mapped maps",
+        }),
+        _ => open_error(error),
     }
 }
 
@@ -192,6 +252,29 @@ mod tests {
         }
         for many in [65_537, u32::MAX] {
             assert!(matches!(events(many), Err(OpenError::InvalidOptions)));
+        }
+    }
+
+    #[test]
+    fn a_table_has_room_for_the_entries() {
+        let params = |options: Options| {
+            let params = options.own.params();
+            params.map(|all| (all.flags, all.table, all.cell))
+        };
+        let jobs = |entries| Map::named("jobs").mapped(entries);
+        let page = page_size();
+        assert_eq!(params(jobs(0)).unwrap(), (map::MAPPED, page, 128));
+        // 1024 blocks of 16 cells.
+        let large = (map::MAPPED, 1024 * 16 * 256, 256);
+        assert_eq!(params(jobs(10_000).cell(129)).unwrap(), large);
+        for invalid in [
+            jobs(10).cell(4097),
+            jobs(u64::MAX),
+            jobs(1 << 32),
+            jobs(10).durable(Durability::always()),
+            Map::named("jobs").cell(64),
+        ] {
+            assert!(matches!(params(invalid), Err(OpenError::InvalidOptions)));
         }
     }
 

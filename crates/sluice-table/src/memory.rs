@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// The memory of a table, which stays mapped as long as the value exists.
+///
+/// It may be mapped read-only. There Rust defines only relaxed atomic loads, up to the size of a pointer: for acquire order a fence follows
+/// the load.
+pub trait Memory {
+    /// A word of a bucket: the position is a multiple of 4 below the size of the table.
+    fn half(&self, at: u64) -> &AtomicU32;
+
+    /// A word of a cell: the position is a multiple of 8 below the size of the table.
+    fn word(&self, at: u64) -> &AtomicU64;
+}

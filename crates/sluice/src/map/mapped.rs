@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lookups in the mapped table of a map, without a system call.
+
+use std::fmt;
+use std::mem::offset_of;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use sluice_abi::map;
+use sluice_table::{Content, Lookup, Memory, Reader, Shape, Value};
+
+use super::dump::Entries;
+use super::endpoint::Map;
+use super::entry::{Entry, EntryInfo};
+use super::error::{OpenError, ReadError};
+use crate::shared::region::{Access, Region, page_size};
+use crate::system_error::SystemError;
+
+/// How long an iteration waits for the end of a change.
+const BUSY: Duration = Duration::from_micros(50);
+
+/// A map that is read through [mapped memory](super::Options::mapped): a lookup takes no system call, unless the table does not have the
+/// value.
+///
+/// A lookup takes effect at one moment between its begin and its end, as [`Map::get`]. It is a call of the map if the value is longer than a
+/// cell, if the entry is about to expire, if changes of the entry follow each other without a pause, or if the table has too many entries.
+///
+/// ```no_run
+/// use sluice::Map;
+///
+/// let map = Map::named("prices").create(true).mapped(100_000).open()?;
+/// map.set("NATS", "17")?;
+/// let prices = map.mapped()?;
+/// if let Some(entry) = prices.get("NATS")? {
+///     println!("{:?}, version {}", entry.value, entry.version);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Several threads may use it at the same time, and also children of the process.
+pub struct MappedMap {
+    map: Map,
+    header: Region,
+    reader: Reader<Table>,
+}
+
+/// struct sluice_map_header, in which only the module stores.
+#[repr(C)]
+struct Header {
+    seed: AtomicU64,
+    table: AtomicU64,
+    cell: AtomicU32,
+    destroyed: AtomicU32,
+    unplaced: AtomicU64,
+}
+
+const _: () = {
+    use map::Header as Abi;
+    assert!(size_of::<Header>() == size_of::<Abi>());
+    assert!(offset_of!(Header, table) == offset_of!(Abi, table));
+    assert!(offset_of!(Header, cell) == offset_of!(Abi, cell));
+    assert!(offset_of!(Header, destroyed) == offset_of!(Abi, destroyed));
+    assert!(offset_of!(Header, unplaced) == offset_of!(Abi, unplaced));
+};
+
+/// The mapped table.
+struct Table(Region);
+
+impl Memory for Table {
+    #[inline]
+    fn half(&self, at: u64) -> &AtomicU32 {
+        // SAFETY: the reader's positions are aligned and within the table, which is mapped as long as this value exists. Only the module
+        // stores there.
+        unsafe { self.0.at(at as usize).cast().as_ref() }
+    }
+
+    #[inline]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { self.0.at(at as usize).cast().as_ref() }
+    }
+}
+
+/// A value and where it was read, so that it can be used until it changes.
+#[derive(Clone, Debug)]
+pub struct Cached {
+    entry: Entry,
+    /// None: the value is not in the table.
+    place: Option<Value>,
+}
+
+impl Cached {
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    pub fn into_entry(self) -> Entry {
+        self.entry
+    }
+}
+
+impl MappedMap {
+    pub(super) fn new(map: &Map) -> Result<Self, OpenError> {
+        if map.info()?.table.is_none() {
+            return Err(OpenError::NotMapped);
+        }
+        let endpoint = map.as_fd().try_clone_to_owned().map_err(failure)?;
+        let header = region(map, map::MMAP_HEADER, page_size() as usize)?;
+        let shape = shape_of(header_of(&header)).ok_or(OpenError::NotMapped)?;
+        let bytes = usize::try_from(shape.table()).map_err(|_| OpenError::NotMapped)?;
+        let table = Table(region(map, map::MMAP_TABLE, bytes)?);
+        Ok(Self {
+            map: Map::new(endpoint),
+            header,
+            reader: Reader::new(table, shape),
+        })
+    }
+
+    /// The map, for all other calls.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// As [`Map::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, ReadError> {
+        let cached = self.get_cached(key)?;
+        Ok(cached.map(Cached::into_entry))
+    }
+
+    /// As [`Map::get_into`].
+    #[inline]
+    pub fn get_into(
+        &self,
+        key: impl AsRef<[u8]>,
+        into: &mut [u8],
+    ) -> Result<Option<EntryInfo>, ReadError> {
+        let key = key.as_ref();
+        ReadError::check_key(key)?;
+        match self.lookup(key, into) {
+            Lookup::Value(value) if value.length as usize <= into.len() => {
+                Ok(Some(info_of(&value)))
+            }
+            Lookup::Absent => Ok(None),
+            Lookup::Value(_) | Lookup::Ask => self.map.get_into(key, into),
+        }
+    }
+
+    /// The entries of these keys, in their order, each as [`get`](Self::get).
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Entry>>, ReadError> {
+        keys.into_iter().map(|key| self.get(key)).collect()
+    }
+
+    /// The entry of a key, to be used until [`is_current`](Self::is_current) says that it has changed.
+    pub fn get_cached(&self, key: impl AsRef<[u8]>) -> Result<Option<Cached>, ReadError> {
+        let key = key.as_ref();
+        ReadError::check_key(key)?;
+        let mut room = vec![0; self.reader.shape().cell_size() as usize];
+        match self.lookup(key, &mut room) {
+            Lookup::Value(value) => {
+                room.truncate(value.length as usize);
+                Ok(Some(Cached {
+                    entry: entry_of(room, &value),
+                    place: Some(value),
+                }))
+            }
+            Lookup::Absent => Ok(None),
+            Lookup::Ask => {
+                let entry = self.map.get(key)?;
+                Ok(entry.map(|entry| Cached { entry, place: None }))
+            }
+        }
+    }
+
+    /// Whether the entry is still that of its key, by one load. False: it has changed or expired, its map is destroyed, or the table does
+    /// not have its value.
+    #[inline]
+    pub fn is_current(&self, cached: &Cached) -> bool {
+        let Some(value) = &cached.place else {
+            return false;
+        };
+        !value.has_expired(now) && !self.is_destroyed() && self.reader.is_current(value)
+    }
+
+    /// All entries, as [`Map::entries`].
+    pub fn entries(&self) -> MappedEntries<'_> {
+        // An entry that exists during the whole iteration has a cell, or is counted now.
+        match header_of(&self.header).unplaced.load(Ordering::Relaxed) {
+            0 => MappedEntries::new(self),
+            _ => MappedEntries {
+                map: self,
+                block: self.reader.shape().blocks(),
+                found: Vec::new(),
+                rest: Some(self.map.entries()),
+            },
+        }
+    }
+
+    /// The entry of a cell, if it has one.
+    fn read_cell(&self, cell: u64) -> Result<Option<(Vec<u8>, Entry)>, ReadError> {
+        let (mut key, mut bytes) = (Vec::new(), Vec::new());
+        loop {
+            match self.reader.read_cell(cell, &mut key, &mut bytes) {
+                Content::Free => return Ok(None),
+                Content::Entry(Some(value)) if !value.has_expired(now) => {
+                    return Ok(Some((key, entry_of(bytes, &value))));
+                }
+                Content::Entry(_) => {
+                    let entry = self.map.get(&key)?;
+                    return Ok(entry.map(|entry| (key, entry)));
+                }
+                // Its writer may need this processor.
+                Content::Busy => thread::sleep(BUSY),
+            }
+        }
+    }
+
+    #[inline]
+    fn lookup(&self, key: &[u8], room: &mut [u8]) -> Lookup {
+        match self.is_destroyed() {
+            true => Lookup::Ask,
+            false => self.reader.get(key, room, now),
+        }
+    }
+
+    #[inline]
+    fn is_destroyed(&self) -> bool {
+        let header = header_of(&self.header);
+        header.destroyed.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl fmt::Debug for MappedMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedMap")
+            .field("map", &self.map)
+            .field("shape", self.reader.shape())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The iterator over all entries that [`MappedMap::entries`] returns: keys and their entries. An error ends it.
+pub struct MappedEntries<'a> {
+    map: &'a MappedMap,
+    /// The next block of the table.
+    block: u64,
+    /// Entries of the block before that, the first one last.
+    found: Vec<Result<(Vec<u8>, Entry), ReadError>>,
+    /// Instead of the table.
+    rest: Option<Entries<'a>>,
+}
+
+impl<'a> MappedEntries<'a> {
+    fn new(map: &'a MappedMap) -> Self {
+        Self {
+            map,
+            block: 0,
+            found: Vec::new(),
+            rest: None,
+        }
+    }
+
+    fn read_block(&mut self) {
+        for cell in self.map.reader.used_cells(self.block) {
+            self.found.extend(self.map.read_cell(cell).transpose());
+        }
+        self.block += 1;
+    }
+}
+
+impl Iterator for MappedEntries<'_> {
+    type Item = Result<(Vec<u8>, Entry), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.found.is_empty() && self.block < self.map.reader.shape().blocks() {
+            self.read_block();
+        }
+        self.found.pop().or_else(|| self.rest.as_mut()?.next())
+    }
+}
+
+fn region(map: &Map, offset: u64, bytes: usize) -> Result<Region, OpenError> {
+    let region = Region::map(map, offset, bytes, Access::ReadOnly);
+    region.map_err(|error| failure(error.into()))
+}
+
+fn failure(error: std::io::Error) -> OpenError {
+    SystemError::new("mapping the map", error).into()
+}
+
+/// The header in its region, a page.
+#[inline]
+fn header_of(region: &Region) -> &Header {
+    // SAFETY: the page has a header, all of which is atomic.
+    unsafe { region.at(0).cast().as_ref() }
+}
+
+fn shape_of(header: &Header) -> Option<Shape> {
+    let (seed, table) = (&header.seed, &header.table);
+    Shape::new(
+        seed.load(Ordering::Relaxed),
+        table.load(Ordering::Relaxed),
+        header.cell.load(Ordering::Relaxed),
+    )
+}
+
+/// CLOCK_BOOTTIME in ns.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn time_to_live_of(value: &Value) -> Option<Duration> {
+    let expires = (value.expires_ns != u64::MAX).then_some(value.expires_ns)?;
+    Some(Duration::from_nanos(expires.saturating_sub(now()).max(1)))
+}
+
+#[inline]
+fn info_of(value: &Value) -> EntryInfo {
+    EntryInfo {
+        len: value.length as usize,
+        version: value.version,
+        time_to_live: time_to_live_of(value),
+    }
+}
+
+fn entry_of(bytes: Vec<u8>, value: &Value) -> Entry {
+    Entry {
+        value: bytes,
+        version: value.version,
+        time_to_live: time_to_live_of(value),
+    }
+}

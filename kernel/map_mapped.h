@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The mapped table of a map: a copy of its entries that processes read without a system call.
+ *
+ *   header   the producer's control page (ring_memory.h): struct sluice_map_header
+ *   table    blocks of 16 cells. The first cell of a block begins with its bucket, which has the
+ *            tags of the 15 others. A cell has a key and a value.
+ *
+ * The hash of a key determines its home block. An entry is placed in a free cell of its home block
+ * or of one of the next blocks, SLUICE_MAP_PROBES altogether, and stays there until it is removed.
+ * The bucket of the home block counts the entries that are not in it. So a reader passes at most
+ * SLUICE_MAP_PROBES buckets, whatever keys others choose, and asks the kernel for a key that it has
+ * not found but that might have no cell. A value that is too long for the cell has only its key
+ * there, and the reader asks the kernel, too.
+ *
+ * Life of a table: it is created with its map, with its final size, and freed with it. A mapping
+ * holds its file, whose endpoint holds the map. The pages are never used again (ring_memory.h).
+ *
+ * Life of a cell: it is free, with a tag of 0 and without content. The first change of an entry
+ * takes it, by compare-and-swap of its tag. Each change of the entry changes its content, under the
+ * lock of the entry's shard. The removal of the entry clears it, so that no reader finds what was
+ * removed, and then stores the tag 0. The sequence of a cell is never reset, so that a reader
+ * notices that a cell has another entry.
+ *
+ * Only the kernel writes to the table, and reads what it has written; no process can. No change
+ * waits for a reader.
+ *
+ * Barriers:
+ * (map-M) the sequence of a cell becomes odd before a change takes effect for other readers, and
+ *     even after the content is complete; a reader repeats what it has read, or asks the kernel,
+ *     unless the sequence was even and the same before and after. A reader of the table therefore
+ *     finds a change as soon as other readers do, or repeats.
+ */
+#ifndef SLUICE_MAP_MAPPED_H
+#define SLUICE_MAP_MAPPED_H
+
+#include <linux/types.h>
+
+struct sluice_map;
+struct sluice_map_entry;
+struct sluice_map_info;
+struct sluice_map_mapped;
+struct sluice_map_params;
+struct sluice_map_value;
+struct vm_area_struct;
+
+/**
+ * sluice_map_mapped_is_valid() - tests the parameters of a table
+ * @params: the parameters of a map
+ *
+ * Return: true if they are valid, also for a map without a table.
+ */
+bool sluice_map_mapped_is_valid(const struct sluice_map_params *params);
+
+/**
+ * sluice_map_mapped_size() - returns the bytes of a table that the limits of channels count
+ * @params: the parameters of a map, which are valid
+ *
+ * Return: the bytes; 0: the map has no table.
+ */
+u64 sluice_map_mapped_size(const struct sluice_map_params *params);
+
+/**
+ * sluice_map_mapped_create() - creates the table of a new map, if the parameters request one
+ * @map: the map, whose creator is charged
+ * @params: the parameters, which are valid
+ *
+ * Context: may sleep.
+ * Return: 0; -ENOMEM; -EINTR: a fatal signal is pending.
+ */
+int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params);
+
+/**
+ * sluice_map_mapped_free() - frees the table of a map that nobody uses
+ * @map: the map
+ */
+void sluice_map_mapped_free(struct sluice_map *map);
+
+/**
+ * sluice_map_mapped_begin() - begins a change of the cell of an entry
+ * @map: the map, with a table
+ * @entry: the entry
+ * @is_new: the change creates the entry, which takes a cell, if one is free
+ *
+ * Context: under the shard's lock, before the change takes effect.
+ */
+void sluice_map_mapped_begin(struct sluice_map *map, struct sluice_map_entry *entry, bool is_new);
+
+/**
+ * sluice_map_mapped_end() - ends a change of the cell of an entry
+ * @map: the map, with a table
+ * @entry: the entry
+ * @value: its value; NULL: the entry was removed
+ *
+ * Context: under the shard's lock, after the change has taken effect.
+ */
+void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entry,
+			   const struct sluice_map_value *value);
+
+/**
+ * sluice_map_mapped_destroy() - tells readers that the map is destroyed
+ * @map: the map, with or without a table
+ */
+void sluice_map_mapped_destroy(struct sluice_map *map);
+
+/**
+ * sluice_map_mapped_fill_info() - fills in what concerns the table
+ * @map: the map, with or without a table
+ * @info: out: the fields of the table
+ */
+void sluice_map_mapped_fill_info(const struct sluice_map *map, struct sluice_map_info *info);
+
+/**
+ * sluice_map_mapped_mmap() - maps the header or the table, read-only
+ * @map: the map
+ * @vma: the mapping
+ *
+ * Return: 0; -ENODEV: the map has no table; or an error of sluice_ring_memory_mmap().
+ */
+int sluice_map_mapped_mmap(const struct sluice_map *map, struct vm_area_struct *vma);
+
+#endif
