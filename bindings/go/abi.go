@@ -130,7 +130,7 @@ const (
 	mapDelete       = 0xC030C752
 	mapDump         = 0xC030C754
 	mapWatch        = 0xC010C755
-	mapInfo         = 0xC070C756
+	mapInfo         = 0xC078C756
 	mapSync         = 0xC010C757
 )
 
@@ -281,9 +281,10 @@ type busSubscribersABI struct {
 }
 
 type mapParamsABI struct {
-	size, flags                              uint32
-	entries                                  uint64
-	events, deadlineMs, intervalMs, reserved uint32
+	size, flags                          uint32
+	entries                              uint64
+	events, deadlineMs, intervalMs, cell uint32
+	table                                uint64
 }
 
 type mapOpABI struct {
@@ -323,5 +324,6 @@ type mapInfoABI struct {
 	capacity, bytes, entriesMax, entries, sequence, expired, missed uint64
 	events, watchers                                                uint32
 	watched, stored, pending                                        uint64
-	deadlineMs, intervalMs, error, reserved                         uint32
+	deadlineMs, intervalMs, error, cell                             uint32
+	table                                                           uint64
 }

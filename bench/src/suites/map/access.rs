@@ -288,6 +288,20 @@ impl Process {
         Ok(BATCH as u64)
     }
 
+    pub fn set_group(&mut self) -> Result<u64> {
+        let numbers: [usize; BATCH] = std::array::from_fn(|_| self.next());
+        self.sets += BATCH as u64;
+        let stamp = (self.number + 1) << 32 | self.sets;
+        let pairs = numbers.map(|number| (self.keys[number], value(number as u64, stamp)));
+        let client = &mut self.client;
+        self.calls.time(|| {
+            pairs
+                .iter()
+                .try_for_each(|(key, value)| client.set(key, value))
+        })?;
+        Ok(BATCH as u64)
+    }
+
     /// Each dump must have every key once.
     pub fn dump(&mut self) -> Result<u64> {
         let mut seen = vec![false; self.keys.len()];

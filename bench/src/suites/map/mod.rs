@@ -4,10 +4,12 @@
 
 pub(super) mod access;
 mod bpf;
+mod lmdb;
 mod netlink;
 pub(super) mod redis;
 mod shared_map;
 pub(super) mod sluice_map;
+mod sluice_mapped;
 pub(super) mod store;
 
 use std::rc::Rc;
@@ -28,6 +30,7 @@ pub const PROCESSES: [usize; 6] = [1, 2, 4, 6, 8, 10];
 /// Whose growth with the number of processes the report is about.
 const ENDS: [usize; 2] = [2, 10];
 const FD: &str = "sluice-map-fd";
+const MAPPED: &str = "sluice-map-mapped";
 const NETLINK: &str = "sluice-map-netlink";
 
 /// A mechanism that stores values under keys. `R` is what stores are made with.
@@ -38,12 +41,14 @@ pub struct StoreMechanism<R> {
 }
 
 #[rustfmt::skip]
-static STORES: [StoreMechanism<StoreResources>; 7] = [
+static STORES: [StoreMechanism<StoreResources>; 9] = [
     StoreMechanism { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
     StoreMechanism { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
     StoreMechanism { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
     StoreMechanism { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
     StoreMechanism { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
+    StoreMechanism { name: "lmdb", unavailable: |_| None, create: lmdb::create },
+    StoreMechanism { name: MAPPED, unavailable: sluice_map::unavailable, create: sluice_mapped::create },
     StoreMechanism { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
     StoreMechanism { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
 ];
@@ -63,9 +68,17 @@ pub const GET: Kind = Kind {
     labels: &[],
 };
 
+/// Those that are compared with lookups in mapped memory.
+const MANY: &[&str] = &[MAPPED, FD, "bpf-map", "lmdb"];
+const MANY_GETS: Kind = Kind {
+    keys: 100_000,
+    warm_up: 100_000,
+    ..GET
+};
+
 /// In the order of the tables. The gets of the naive store do not use its files. Readers of bpf-map may miss a key in an update.
 #[rustfmt::skip]
-static KINDS: [Kind; 8] = [
+static KINDS: [Kind; 12] = [
     Kind { name: "gets", metric: Metric::Operations, step: Process::get_next,
         mechanisms: &[FD, NETLINK, "shared-map", "bpf-map"], longer: &["shared-map-rwsem"], ..GET },
     Kind { name: "sets", metric: Metric::Operations, step: Process::set_next,
@@ -79,6 +92,10 @@ static KINDS: [Kind; 8] = [
     GET,
     Kind { name: "one of 64 gets", step: |process| process.get_group(true), batch: Some(BATCH),
         labels: &[("shared-map", "shared-map, one by one"), ("bpf-map", "bpf-map, one by one")], ..GET },
+    Kind { name: "a get of 100,000", mechanisms: MANY, ..MANY_GETS },
+    Kind { name: "a get of 100,000, beside other work", mechanisms: &[MAPPED, FD], neighbour: Some(Process::write_to_nothing), ..MANY_GETS },
+    Kind { name: "a get of 100,000, beside a writer", mechanisms: &[MAPPED, FD], neighbour: Some(Process::set_next), ..MANY_GETS },
+    Kind { name: "a set of 100,000", mechanisms: MANY, step: Process::set_group, ..MANY_GETS },
     // A dump is long enough without a warm-up.
     Kind { name: "a key of a dump", keys: 10_000, warm_up: 0, step: Process::dump, mechanisms: &[FD, "bpf-map"], ..GET },
 ];

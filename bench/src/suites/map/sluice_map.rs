@@ -65,12 +65,22 @@ pub fn create_named(
     durability: Option<Durability>,
     resources: &StoreResources,
 ) -> Result<Named> {
+    create_with(entries, entry_size, resources, |options| match durability {
+        Some(durability) => options.durable(durability),
+        None => options,
+    })
+}
+
+/// `add`: options that not all maps have.
+pub fn create_with(
+    entries: u64,
+    entry_size: usize,
+    resources: &StoreResources,
+    add: impl FnOnce(Options) -> Options,
+) -> Result<Named> {
     let cgroup = resources.create_cgroup()?;
     let capacity = entries * (OVERHEAD + entry_size as u64);
-    let mut options = options(&cgroup)?.capacity(capacity.max(LEAST_CAPACITY));
-    if let Some(durability) = durability {
-        options = options.durable(durability);
-    }
+    let options = add(options(&cgroup)?.capacity(capacity.max(LEAST_CAPACITY)));
     let map = options.create(true).exclusive(true).open()?;
     Ok(Named { map, cgroup })
 }
