@@ -750,7 +750,8 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
  * @request: the parameters of the open
  * @params: the parameters of the map
  *
- * Return: the map; -EINVAL: the parameters are invalid; -ENOMEM.
+ * Return: the map; -EINVAL: the parameters are invalid; -ENOMEM; or an error of
+ * sluice_map_mapped_create().
  */
 struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
 				    const struct sluice_map_params *params);

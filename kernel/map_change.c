@@ -358,7 +358,6 @@ static int apply_locked(struct sluice_map *map, struct sluice_map_shard *shard,
 static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard,
 			  struct sluice_map_change *change)
 {
-	struct sluice_map_entry *entry;
 	int err;
 
 	/* A dump takes entries with greater ids for later ones. */
@@ -369,13 +368,8 @@ static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard
 	err = add_entry(map, change);
 	if (err)
 		return err;
-	entry = take_entry(change);
 	change->value->version = change->version;
-	if (map->mapped)
-		sluice_map_mapped_begin(map, entry, true);
-	make_visible(map, shard, entry, change->value, ++map->restored);
-	if (map->mapped)
-		sluice_map_mapped_end(map, entry, change->value);
+	make_visible(map, shard, take_entry(change), change->value, ++map->restored);
 	change->value = NULL;
 	return 0;
 }

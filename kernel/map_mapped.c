@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/atomic.h>
+#include <linux/build_bug.h>
 #include <linux/err.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
@@ -12,6 +13,7 @@
 
 #include "map.h"
 #include "map_mapped.h"
+#include "quota.h"
 #include "ring_memory.h"
 #include "short_copy.h"
 
@@ -19,6 +21,9 @@
 /* Cells of a block, with that of the bucket. */
 #define BLOCK_SHIFT 4
 #define HEADER_BYTES (2 * PAGE_SIZE)
+
+static_assert(SLUICE_MAP_MMAP_HEADER == SLUICE_RING_MMAP_PRODUCER);
+static_assert(SLUICE_MAP_MMAP_TABLE == SLUICE_RING_MMAP_DATA);
 
 struct sluice_map_mapped {
 	struct sluice_ring_memory *memory;
@@ -71,15 +76,20 @@ int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_par
 {
 	struct sluice_map_mapped *mapped;
 
+	int err;
+
 	if (!(params->flags & SLUICE_MAP_MAPPED))
 		return 0;
+	/* Who has reached a limit must not make others wait for gigabytes that are freed at once. */
+	err = sluice_quota_commit(map->channel.charge);
+	if (err)
+		return err;
 	mapped = kzalloc(sizeof(*mapped), SLUICE_QUOTA_GFP);
 	if (!mapped)
 		return -ENOMEM;
 	mapped->memory = sluice_ring_memory_create(&map->channel, params->table, NUMA_NO_NODE);
 	if (IS_ERR(mapped->memory)) {
-		int err = PTR_ERR(mapped->memory);
-
+		err = PTR_ERR(mapped->memory);
 		kfree(mapped);
 		return err;
 	}
@@ -179,7 +189,7 @@ static void map_mapped_count_unplaced(const struct sluice_map_mapped *mapped, in
 /* The number of a cell that the caller has taken, or 0. */
 static u32 map_mapped_take_cell(const struct sluice_map_mapped *mapped, u32 home, u32 tag)
 {
-	u32 probes = min(SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, i;
+	u32 probes = min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, i;
 
 	for (probe = 0; probe < probes; probe++) {
 		u32 block = (home + probe) & mapped->block_mask;
@@ -217,10 +227,12 @@ static void map_mapped_displace(const struct sluice_map_mapped *mapped,
 	u32 home = map_mapped_home(mapped, map_mapped_hash(mapped, entry));
 	u32 block = entry->cell >> BLOCK_SHIFT, i = (entry->cell & (BIT(BLOCK_SHIFT) - 1)) - 1;
 
+	/* (map-M) */
 	if (entry->cell)
-		smp_store_release(&map_mapped_bucket(mapped, block)->tags[i], 0);	/* (map-M) */
+		smp_store_release(&map_mapped_bucket(mapped, block)->tags[i], 0);
 	else
 		map_mapped_count_unplaced(mapped, -1);
+	smp_mb__before_atomic();	/* (map-M) */
 	if (block != home || !entry->cell)
 		map_mapped_count_elsewhere(mapped, home, -1);
 }
@@ -261,9 +273,10 @@ static void map_mapped_store(const struct sluice_map_mapped *mapped, struct slui
 {
 	u32 end = map_mapped_end_of(cell), now;
 
+	/* Behind the key the cell is zero, on which readers rely. */
 	if (!cell->key_length) {
 		cell->key_length = entry->key_length;
-		memcpy(cell->key, entry->key, entry->key_length);
+		memcpy(cell + 1, entry->key, entry->key_length);
 	}
 	map_mapped_store_value(mapped, cell, value);
 	now = map_mapped_end_of(cell);

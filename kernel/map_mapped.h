@@ -16,20 +16,25 @@
  * Life of a table: it is created with its map, with its final size, and freed with it. A mapping
  * holds its file, whose endpoint holds the map. The pages are never used again (ring_memory.h).
  *
- * Life of a cell: it is free, with a tag of 0 and without content. The first change of an entry
- * takes it, by compare-and-swap of its tag. Each change of the entry changes its content, under the
- * lock of the entry's shard. The removal of the entry clears it, so that no reader finds what was
- * removed, and then stores the tag 0. The sequence of a cell is never reset, so that a reader
- * notices that a cell has another entry.
+ * Life of a cell: it is free, with the tag 0 and without content. The first change of an entry takes
+ * it, by compare-and-swap of its tag, so that entries of different shards need no common lock. Each
+ * change of the entry changes its content, under the lock of the entry's shard. The removal of the
+ * entry clears it, so that readers do not find what was removed, and then stores the tag 0. The
+ * sequence of a cell is never reset: a reader notices that a cell has another entry.
  *
  * Only the kernel writes to the table, and reads what it has written; no process can. No change
  * waits for a reader.
  *
  * Barriers:
- * (map-M) the sequence of a cell becomes odd before a change takes effect for other readers, and
- *     even after the content is complete; a reader repeats what it has read, or asks the kernel,
- *     unless the sequence was even and the same before and after. A reader of the table therefore
- *     finds a change as soon as other readers do, or repeats.
+ * (map-M) The sequence of a cell becomes odd, followed by smp_wmb(), before a change takes effect
+ *     for other readers, and even, by smp_store_release(), after the content is complete. A reader
+ *     of the table loads the sequence, an acquire fence, the content, an acquire fence, and the
+ *     sequence again; it repeats that, or asks the kernel, unless the sequence was even and the
+ *     same. So it finds a change as soon as other readers do. The tag becomes 0 by a release, and
+ *     is taken by cmpxchg(): who takes the cell finds its last sequence. `elsewhere` is incremented
+ *     before a change takes effect, and decremented after it, by full barriers. A lookup begins
+ *     with an acquire fence, and ends with one if it finds nothing: lookups and calls of a thread
+ *     go forward.
  */
 #ifndef SLUICE_MAP_MAPPED_H
 #define SLUICE_MAP_MAPPED_H
@@ -65,8 +70,11 @@ u64 sluice_map_mapped_size(const struct sluice_map_params *params);
  * @map: the map, whose creator is charged
  * @params: the parameters, which are valid
  *
+ * Commits the charge of the channel first.
+ *
  * Context: may sleep.
- * Return: 0; -ENOMEM; -EINTR: a fatal signal is pending.
+ * Return: 0; -ENOSPC: a limit of a scope; -EDQUOT: a limit of a user; -ENOMEM; -EINTR: a fatal
+ * signal is pending.
  */
 int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params);
 

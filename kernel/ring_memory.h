@@ -8,7 +8,8 @@
  *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row, of a
  *                                          map once
  *
- * Life: created zeroed for one session, that is one producer and one consumer, and freed with it.
+ * Life: created zeroed for a session of a ring, that is one producer and one consumer, for a bus or
+ * for a map, and freed with it.
  * Most data pages are in compound pages of 8. mmap(2) maps up to the first 128 pages of a region,
  * a page fault up to 128 more. A mapping holds its file, whose endpoint holds the session, so the
  * pages outlive every mapping. They are never used again: a page, or compound page, goes back to
@@ -16,7 +17,8 @@
  *
  * Access: each role can write to its own control page, and the producer to the data. A mapping
  * covers a whole region; mprotect(2) cannot make a foreign region writable or any executable.
- * User space can write to these pages at any time, so the kernel reads each word once.
+ * User space can write to the pages of a ring at any time, so the kernel reads each word once. Only
+ * the kernel writes to those of a bus and of a map.
  */
 #ifndef SLUICE_RING_MEMORY_H
 #define SLUICE_RING_MEMORY_H

@@ -291,6 +291,7 @@ structure! {
         pub table: u64,
         pub cell: u32,
         pub destroyed: u32,
+        pub reserved: [u64; 5],
         pub unplaced: u64,
     }
 }

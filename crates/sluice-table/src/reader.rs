@@ -76,6 +76,8 @@ impl<M: Memory> Reader<M> {
     /// Copies the value of a key, if it fits into the room. `now`: CLOCK_BOOTTIME in ns.
     #[inline]
     pub fn get(&self, key: &[u8], room: &mut [u8], now: impl FnOnce() -> u64) -> Lookup {
+        // What this thread has read before, also by a call, is not newer than what it loads now.
+        fence(Ordering::Acquire);
         let hash = self.shape.hash(key);
         let (home, tag) = (self.shape.home(hash), tag_of(hash));
         let mut blocks = self.shape.probes(home);
@@ -84,6 +86,8 @@ impl<M: Memory> Reader<M> {
             .and_then(|block| self.find_in(block, tag, key, room));
         if found.is_none() {
             if self.elsewhere(home) == 0 {
+                // What this thread reads later is not older.
+                fence(Ordering::Acquire);
                 return Lookup::Absent;
             }
             found = blocks.find_map(|block| self.find_in(block, tag, key, room));

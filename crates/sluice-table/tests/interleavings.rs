@@ -157,6 +157,25 @@ fn a_cell_that_is_used_again_has_the_value_of_its_key() {
 }
 
 #[test]
+fn a_lookup_after_an_absence_is_as_new() {
+    explore(|| {
+        let (view, keys) = (View::new(), keys(2));
+        let (removed, updated) = (keys[0], keys[1]);
+        let places = [&removed, &updated].map(|key| insert(&view, key, 1));
+        let changes = view.clone();
+        let writer = thread::spawn(move || {
+            let writer = Writer::new(changes, shape());
+            writer.update(places[1], &updated, &value(2), 2);
+            writer.remove(places[0]);
+        });
+        if get(&view, &removed) == Ok(None) {
+            assert_ne!(get(&view, &updated), Ok(Some(1)));
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
 fn an_entry_that_is_elsewhere_is_never_absent() {
     explore(|| {
         let (view, keys) = (View::new(), keys(BUCKET_CELLS + 1));

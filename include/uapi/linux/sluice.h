@@ -690,7 +690,7 @@ struct sluice_map_params {
 	__u32 deadline_ms;		/* durable: of each wait for the store; 0: 30,000 */
 	__u32 interval_ms;		/* with _INTERVAL: between commits; 0: 1000 */
 	__u32 cell;			/* with _MAPPED: bytes, a power of two; 0: 128 */
-	__u64 table;			/* with _MAPPED: bytes, a power of two, at least a page */
+	__u64 table;			/* with _MAPPED: bytes, a power of two; at least a page, and 16 cells */
 };
 
 #define SLUICE_MAP_PARAMS_SIZE_VER0 24
@@ -884,8 +884,8 @@ struct sluice_map_info {
  *
  * An endpoint opened with SLUICE_OPEN_READ maps the header, a page, and the table, both read-only:
  * mmap(2) at these offsets, with MAP_SHARED. The table has blocks of 16 cells. The first cell of a
- * block begins with its bucket; the 15 others have an entry each or are free. docs/abi/map-mapped.md
- * defines how a reader finds an entry. ENODEV: the map has no table.
+ * block begins with its bucket; the 15 others have an entry each or are free. ENODEV: the map has
+ * no table. docs/abi/map-mapped.md defines how a reader finds an entry.
  */
 #define SLUICE_MAP_MMAP_HEADER	0x000000
 #define SLUICE_MAP_MMAP_TABLE	0x200000
@@ -902,6 +902,7 @@ struct sluice_map_header {
 	__u64 table;			/* bytes */
 	__u32 cell;			/* bytes */
 	__u32 destroyed;		/* 1: the map is destroyed */
+	__u64 reserved[5];
 	__u64 unplaced;			/* entries that have no cell */
 };
 
@@ -910,7 +911,7 @@ struct sluice_map_bucket {
 	__u32 elsewhere;		/* entries whose home block it is, and that are not in it */
 };
 
-/* The value follows the key, at a multiple of 8 bytes from the beginning of the cell. */
+/* The key follows it, then the value, at a multiple of 8 bytes from the beginning of the cell. */
 struct sluice_map_cell {
 	__u64 sequence;			/* odd: the cell is being changed */
 	__u64 version;
@@ -918,7 +919,6 @@ struct sluice_map_cell {
 	__u32 value_length;		/* bytes, or SLUICE_MAP_CELL_ASK */
 	__u16 key_length;		/* bytes; 0: none */
 	__u16 reserved;
-	__u8 key[];
 };
 
 #define SLUICE_MAP_CELL_ASK 0xffffffff	/* the value is not in the cell: SLUICE_MAP_GET */

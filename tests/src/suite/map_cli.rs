@@ -56,7 +56,7 @@ fn a_map_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     let expected = json!({
         "kind": "map", "name": "entries", "mode": "0640", "uid": 0, "gid": 0, "readers": 0, "writers": 0,
         "capacity": 131_072, "persistent": true, "entries": 0, "entries_max": 100, "sequence": 0, "expired": 0,
-        "watchers": 0, "events": 64, "missed": 0, "durable": null,
+        "watchers": 0, "events": 64, "missed": 0, "durable": null, "table": null, "cell": null,
     });
     let options = "--permissions 640 --capacity 128K --entries 100 --events 64 --json";
     let made = json(&format!("map create entries {options}"))?;

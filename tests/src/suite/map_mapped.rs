@@ -2,7 +2,7 @@
 //! The table of a map that readers map: what can be mapped, what is found in it and what is not left in it.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use sluice::Map;
@@ -25,6 +26,7 @@ use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, READ, WRITE};
 use crate::support::map::{Maps, delete, put, set_for, state};
 use crate::support::memory::PAGE;
+use crate::support::parameter::Parameter;
 use crate::support::random::{stream_byte, stream_bytes};
 use crate::support::ring::{READ_ONLY, READ_WRITE, Region, expect_not_executable};
 use crate::support::time::{Deadline, eventually, scaled};
@@ -47,6 +49,8 @@ topic!(
         more_entries_than_the_table_has_are_found,
         every_entry_is_listed_once,
         an_entry_that_has_expired_is_absent,
+        a_time_namespace_has_no_effect,
+        a_table_beyond_a_limit_is_not_allocated,
         a_cached_entry_is_current_until_it_changes,
         a_lookup_takes_no_system_call,
         a_child_reads_the_table,
@@ -376,6 +380,50 @@ fn an_entry_that_has_expired_is_absent(_: &Context) -> Result<()> {
         expect("after its time", table.get("key")?, None)?;
         ensure!(!table.is_current(&cached), "it is still current");
     }
+    Ok(())
+}
+
+/// In the namespace CLOCK_BOOTTIME is a second behind, or an hour ahead.
+fn a_time_namespace_has_no_effect(_: &Context) -> Result<()> {
+    const TIME: Duration = Duration::from_secs(600);
+    let map = Map::named("entries").create(true).mapped(10).open()?;
+    map.set_with("key", "value", SetOptions::new().time_to_live(TIME))?;
+    for offset in [-1, 3600] {
+        let child = spawn_keeping("a child", &[map.as_fd()], || {
+            unshare(CloneFlags::from_bits_retain(libc::CLONE_NEWTIME))?;
+            // What the children of this process get.
+            fs::write("/proc/self/timens_offsets", format!("boottime {offset} 0"))?;
+            let inner = spawn_keeping("a child in the namespace", &[map.as_fd()], || {
+                let entry = map.mapped()?.get("key")?.context("no entry")?;
+                let left = entry.time_to_live.context("no time to live")?;
+                ensure!(left <= TIME && left > TIME / 2, "{left:?} are left");
+                let cached = map.mapped()?.get_cached("key")?.context("no entry")?;
+                ensure!(map.mapped()?.is_current(&cached), "it is not current");
+                Ok(())
+            })?;
+            inner.finish()
+        })?;
+        child.finish().with_context(|| format!("{offset} s"))?;
+    }
+    Ok(())
+}
+
+fn a_table_beyond_a_limit_is_not_allocated(_: &Context) -> Result<()> {
+    const LARGE: usize = 256 << 20;
+    let maps = Maps::new()?;
+    let _limit = Parameter::set("scope_max_bytes", LARGE as u64 / 2)?;
+    // Pages that the whole system has allocated.
+    let allocated = || -> Result<usize> {
+        let text = fs::read_to_string("/proc/vmstat")?;
+        let lines = text.lines().filter(|line| line.starts_with("pgalloc_"));
+        let numbers = lines.filter_map(|line| line.split_once(' ')?.1.parse::<usize>().ok());
+        Ok(numbers.sum())
+    };
+    let before = allocated()?;
+    let opened = maps.open_sized(BOTH | CREATE, params(LARGE, 0), 1 << 20);
+    expect("a large table", opened.map(drop), Err(Errno::ENOSPC))?;
+    let pages = allocated()? - before;
+    ensure!(pages < LARGE / PAGE / 2, "{pages} pages were allocated");
     Ok(())
 }
 

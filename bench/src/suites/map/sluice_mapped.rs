@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use sluice::Map;
 use sluice::map::MappedMap;
 
-use super::sluice_map::{create_with, open};
+use super::sluice_map::create_with;
 use super::store::{Client, KEY_SIZE, Key, Store, StoreResources, VALUE_SIZE, Value, filled};
 
 pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
@@ -15,7 +15,7 @@ pub fn create(keys: u64, resources: &StoreResources) -> Result<Rc<dyn Store>> {
         options.mapped(keys)
     })?;
     let client = move || -> Result<Box<dyn Client>> {
-        let map = open(&map.cgroup)?;
+        let map = map.open()?;
         let table = map.mapped()?;
         Ok(Box::new(User { map, table }))
     };

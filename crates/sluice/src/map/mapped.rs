@@ -40,11 +40,13 @@ const BUSY: Duration = Duration::from_micros(50);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Several threads may use it at the same time, and also children of the process.
+/// Several threads may use it at the same time, and also children of the process in the same time namespace.
 pub struct MappedMap {
     map: Map,
     header: Region,
     reader: Reader<Table>,
+    /// Of CLOCK_BOOTTIME, in ns.
+    offset: i64,
 }
 
 /// struct sluice_map_header, in which only the module stores.
@@ -54,6 +56,7 @@ struct Header {
     table: AtomicU64,
     cell: AtomicU32,
     destroyed: AtomicU32,
+    reserved: [AtomicU64; 5],
     unplaced: AtomicU64,
 }
 
@@ -116,6 +119,7 @@ impl MappedMap {
             map: Map::new(endpoint),
             header,
             reader: Reader::new(table, shape),
+            offset: boottime_offset(),
         })
     }
 
@@ -140,9 +144,11 @@ impl MappedMap {
         let key = key.as_ref();
         ReadError::check_key(key)?;
         match self.lookup(key, into) {
-            Lookup::Value(value) if value.length as usize <= into.len() => {
-                Ok(Some(info_of(&value)))
-            }
+            Lookup::Value(value) if value.length as usize <= into.len() => Ok(Some(EntryInfo {
+                len: value.length as usize,
+                version: value.version,
+                time_to_live: self.time_to_live(&value),
+            })),
             Lookup::Absent => Ok(None),
             Lookup::Value(_) | Lookup::Ask => self.map.get_into(key, into),
         }
@@ -165,7 +171,7 @@ impl MappedMap {
             Lookup::Value(value) => {
                 room.truncate(value.length as usize);
                 Ok(Some(Cached {
-                    entry: entry_of(room, &value),
+                    entry: self.entry(room, &value),
                     place: Some(value),
                 }))
             }
@@ -184,7 +190,7 @@ impl MappedMap {
         let Some(value) = &cached.place else {
             return false;
         };
-        !value.has_expired(now) && !self.is_destroyed() && self.reader.is_current(value)
+        !value.has_expired(|| self.now()) && !self.is_destroyed() && self.reader.is_current(value)
     }
 
     /// All entries, as [`Map::entries`].
@@ -207,8 +213,8 @@ impl MappedMap {
         loop {
             match self.reader.read_cell(cell, &mut key, &mut bytes) {
                 Content::Free => return Ok(None),
-                Content::Entry(Some(value)) if !value.has_expired(now) => {
-                    return Ok(Some((key, entry_of(bytes, &value))));
+                Content::Entry(Some(value)) if !value.has_expired(|| self.now()) => {
+                    return Ok(Some((key, self.entry(bytes, &value))));
                 }
                 Content::Entry(_) => {
                     let entry = self.map.get(&key)?;
@@ -220,11 +226,33 @@ impl MappedMap {
         }
     }
 
+    /// CLOCK_BOOTTIME of the initial time namespace, in ns.
+    fn now(&self) -> u64 {
+        let now = clock_gettime(ClockId::Boottime);
+        let here = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        here.saturating_sub(self.offset).try_into().unwrap_or(0)
+    }
+
+    fn time_to_live(&self, value: &Value) -> Option<Duration> {
+        let expires = (value.expires_ns != u64::MAX).then_some(value.expires_ns)?;
+        Some(Duration::from_nanos(
+            expires.saturating_sub(self.now()).max(1),
+        ))
+    }
+
+    fn entry(&self, bytes: Vec<u8>, value: &Value) -> Entry {
+        Entry {
+            value: bytes,
+            version: value.version,
+            time_to_live: self.time_to_live(value),
+        }
+    }
+
     #[inline]
     fn lookup(&self, key: &[u8], room: &mut [u8]) -> Lookup {
         match self.is_destroyed() {
             true => Lookup::Ask,
-            false => self.reader.get(key, room, now),
+            false => self.reader.get(key, room, || self.now()),
         }
     }
 
@@ -309,30 +337,31 @@ fn shape_of(header: &Header) -> Option<Shape> {
     )
 }
 
-/// CLOCK_BOOTTIME in ns.
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// By how much CLOCK_BOOTTIME of this process is ahead of the initial time namespace, in ns. 0 on kernels without time namespaces.
+fn boottime_offset() -> i64 {
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    parse_offset(&offsets).unwrap_or(0)
 }
 
-fn time_to_live_of(value: &Value) -> Option<Duration> {
-    let expires = (value.expires_ns != u64::MAX).then_some(value.expires_ns)?;
-    Some(Duration::from_nanos(expires.saturating_sub(now()).max(1)))
+/// From lines of a clock, seconds and nanoseconds.
+fn parse_offset(offsets: &str) -> Option<i64> {
+    let line = |line: &str| Some(line.strip_prefix("boottime")?.to_owned());
+    let line = offsets.lines().find_map(line)?;
+    let mut numbers = line.split_whitespace().map(|number| number.parse().ok());
+    let (seconds, nanoseconds): (i64, i64) = (numbers.next()??, numbers.next()??);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-#[inline]
-fn info_of(value: &Value) -> EntryInfo {
-    EntryInfo {
-        len: value.length as usize,
-        version: value.version,
-        time_to_live: time_to_live_of(value),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn entry_of(bytes: Vec<u8>, value: &Value) -> Entry {
-    Entry {
-        value: bytes,
-        version: value.version,
-        time_to_live: time_to_live_of(value),
+    #[test]
+    fn the_offset_of_a_time_namespace_is_in_nanoseconds() {
+        let offsets = "monotonic           1         2\nboottime           -4         5\n";
+        assert_eq!(parse_offset(offsets), Some(-4_000_000_000 + 5));
+        for other in ["", "monotonic 1 2\n", "boottime 1\n", "boottime x 1\n"] {
+            assert_eq!(parse_offset(other), None, "{other}");
+        }
     }
 }
