@@ -30,6 +30,7 @@ mod memory;
 mod reader;
 mod shape;
 pub mod sync;
+mod tags;
 pub mod writer;
 
 pub use memory::Memory;

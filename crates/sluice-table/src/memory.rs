@@ -6,6 +6,8 @@ use crate::sync::{AtomicU32, AtomicU64};
 ///
 /// It may be mapped read-only. There Rust defines only relaxed atomic loads, up to the size of a pointer: for acquire order a fence follows
 /// the load.
+///
+/// Except in models, the words are at consecutive addresses, and a bucket is at a multiple of 64 bytes.
 pub trait Memory {
     /// A word of a bucket: the position is a multiple of 4 below the size of the table.
     fn half(&self, at: u64) -> &AtomicU32;

@@ -7,6 +7,7 @@ use crate::shape::{
     ELSEWHERE, EXPIRES, KEY, LENGTHS, Shape, VERSION, WORD, lengths_of, padded, tag_of,
 };
 use crate::sync::{Ordering, fence, spin_loop};
+use crate::tags;
 
 /// How often a reader repeats what it has read of a cell that changes. A change takes less time than some attempts, unless its process is
 /// preempted.
@@ -130,22 +131,15 @@ impl<M: Memory> Reader<M> {
 
     /// The positions of the cells of a block that may have an entry.
     pub fn used_cells(&self, block: u64) -> impl Iterator<Item = u64> {
-        let bucket = self.shape.bucket(block);
-        let is_used = move |index: &u64| self.tag(bucket, *index) != 0;
+        let free = tags::equal(&self.memory, self.shape.bucket(block), 0);
         (0..BUCKET_CELLS as u64)
-            .filter(is_used)
+            .filter(move |index| free >> index & 1 == 0)
             .map(move |index| self.shape.cell(block, index))
     }
 
     #[inline]
     fn load(&self, at: u64) -> u64 {
         self.memory.word(at).load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn tag(&self, bucket: u64, index: u64) -> u32 {
-        let at = bucket + index * size_of::<u32>() as u64;
-        self.memory.half(at).load(Ordering::Relaxed)
     }
 
     fn elsewhere(&self, home: u64) -> u32 {
@@ -156,10 +150,16 @@ impl<M: Memory> Reader<M> {
     /// None: the key is not in this block.
     #[inline]
     fn find_in(&self, block: u64, tag: u32, key: &[u8], room: &mut [u8]) -> Option<Lookup> {
-        let bucket = self.shape.bucket(block);
-        (0..BUCKET_CELLS as u64)
-            .filter(|index| self.tag(bucket, *index) == tag)
-            .find_map(|index| self.read_of(self.shape.cell(block, index), key, room))
+        let mut equal = tags::equal(&self.memory, self.shape.bucket(block), tag);
+        while equal != 0 {
+            let cell = self.shape.cell(block, equal.trailing_zeros().into());
+            let found = self.read_of(cell, key, room);
+            if found.is_some() {
+                return found;
+            }
+            equal &= equal - 1;
+        }
+        None
     }
 
     /// None: the cell has another key.

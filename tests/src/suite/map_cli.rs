@@ -69,12 +69,16 @@ fn a_map_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     expect("listed", maps.collect::<Result<_>>()?, vec![expected])?;
     expect("buses", json("bus ls --json")?, json!([]))?;
     let shown = sluice(context, "map info entries")?.stdout()?;
-    let state = "ENTRIES LIMIT SEQUENCE EXPIRED WATCHERS EVENTS MISSED";
+    let state = "ENTRIES LIMIT SEQUENCE EXPIRED WATCHERS EVENTS MISSED TABLE CELL";
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<_> = shown.lines().map(words).collect();
     expect("lines", lines.len(), 5)?;
     let rest = [&lines[2][..], &lines[3], &lines[4]];
-    expect("the second table", rest, ["", state, "0 100 0 0 0 64 0"])?;
+    expect(
+        "the second table",
+        rest,
+        ["", state, "0 100 0 0 0 64 0 none none"],
+    )?;
     let listed = sluice(context, "map ls")?.stdout()?;
     ensure!(listed.starts_with("USER  ENTRIES  BYTES"), "{listed}");
     let all = sluice(context, "map ls --all")?.stdout()?;
@@ -85,7 +89,14 @@ fn a_map_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     expect_table(
         &sluice(context, "map ls")?,
         &["USER ENTRIES BYTES CAPACITY SEQUENCE WATCHERS DURABLE NAME"],
-    )
+    )?;
+    // 16 blocks of 16 cells.
+    let made = json("map create table --mapped 100 --cell 200 --json")?;
+    let table = (made["table"].as_u64(), made["cell"].as_u64());
+    expect("a table", table, (Some(16 * 16 * 256), Some(256)))?;
+    let refused = sluice(context, "map create durable --mapped 100 --durable")?;
+    ensure!(refused.stdout().is_err(), "a durable map has a table");
+    Ok(())
 }
 
 fn a_list_of_all_channels_has_maps(context: &Context) -> Result<()> {

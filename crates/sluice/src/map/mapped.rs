@@ -4,6 +4,7 @@
 use std::fmt;
 use std::mem::offset_of;
 use std::os::fd::AsFd as _;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -70,20 +71,38 @@ const _: () = {
 };
 
 /// The mapped table.
-struct Table(Region);
+struct Table {
+    start: NonNull<u8>,
+    /// Keeps it mapped.
+    _region: Region,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and is only read, by atomic loads.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+impl Table {
+    fn new(region: Region) -> Self {
+        Self {
+            start: region.at(0).cast(),
+            _region: region,
+        }
+    }
+}
 
 impl Memory for Table {
     #[inline]
     fn half(&self, at: u64) -> &AtomicU32 {
         // SAFETY: the reader's positions are aligned and within the table, which is mapped as long as this value exists. Only the module
         // stores there.
-        unsafe { self.0.at(at as usize).cast().as_ref() }
+        unsafe { self.start.add(at as usize).cast().as_ref() }
     }
 
     #[inline]
     fn word(&self, at: u64) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { self.0.at(at as usize).cast().as_ref() }
+        unsafe { self.start.add(at as usize).cast().as_ref() }
     }
 }
 
@@ -114,7 +133,7 @@ impl MappedMap {
         let header = region(map, map::MMAP_HEADER, page_size() as usize)?;
         let shape = shape_of(header_of(&header)).ok_or(OpenError::NotMapped)?;
         let bytes = usize::try_from(shape.table()).map_err(|_| OpenError::NotMapped)?;
-        let table = Table(region(map, map::MMAP_TABLE, bytes)?);
+        let table = Table::new(region(map, map::MMAP_TABLE, bytes)?);
         Ok(Self {
             map: Map::new(endpoint),
             header,
