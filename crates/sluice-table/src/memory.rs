@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The memory of a table, which stays mapped as long as the value exists.
 ///
@@ -14,4 +14,14 @@ pub trait Memory {
 
     /// A word of a cell: the position is a multiple of 8 below the size of the table.
     fn word(&self, at: u64) -> &AtomicU64;
+
+    /// Copies from the position of a word, within a cell. The bytes may be of several changes, as those of atomic loads.
+    #[inline]
+    fn copy(&self, mut at: u64, to: &mut [u8]) {
+        for bytes in to.chunks_mut(size_of::<u64>()) {
+            let word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
+            bytes.copy_from_slice(&word[..bytes.len()]);
+            at += size_of::<u64>() as u64;
+        }
+    }
 }

@@ -119,12 +119,12 @@ impl<M: Memory> Reader<M> {
                 return Attempt::Torn;
             };
             key.resize(key_length as usize, 0);
-            self.copy(cell + KEY, key);
+            self.memory.copy(cell + KEY, key);
             if value_length == CELL_ASK {
                 return Attempt::Whole(Content::Entry(None));
             }
             value.resize(value_length as usize, 0);
-            self.copy(cell + at, value);
+            self.memory.copy(cell + at, value);
             Attempt::Value(value_length)
         })
     }
@@ -176,7 +176,7 @@ impl<M: Memory> Reader<M> {
                 return Attempt::Torn;
             };
             if let Some(room) = room.get_mut(..value_length as usize) {
-                self.copy(cell + at, room);
+                self.memory.copy(cell + at, room);
             }
             Attempt::Value(value_length)
         });
@@ -254,20 +254,6 @@ impl<M: Memory> Reader<M> {
             rest = after;
         }
         rest.is_empty() || self.load(at) == padded(rest)
-    }
-
-    /// Copies from the position of a word.
-    #[inline]
-    fn copy(&self, mut at: u64, to: &mut [u8]) {
-        let mut words = to.chunks_exact_mut(WORD as usize);
-        for word in &mut words {
-            word.copy_from_slice(&self.load(at).to_ne_bytes());
-            at += WORD;
-        }
-        let rest = words.into_remainder();
-        if !rest.is_empty() {
-            rest.copy_from_slice(&self.load(at).to_ne_bytes()[..rest.len()]);
-        }
     }
 }
 

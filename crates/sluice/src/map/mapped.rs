@@ -17,6 +17,7 @@ use super::dump::Entries;
 use super::endpoint::Map;
 use super::entry::{Entry, EntryInfo};
 use super::error::{OpenError, ReadError};
+use crate::shared::atomic_copy::copy_out;
 use crate::shared::region::{Access, Region, page_size};
 use crate::system_error::SystemError;
 
@@ -103,6 +104,18 @@ impl Memory for Table {
     fn word(&self, at: u64) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { self.start.add(at as usize).cast().as_ref() }
+    }
+
+    #[inline]
+    fn copy(&self, at: u64, to: &mut [u8]) {
+        // SAFETY: as above; the bytes are within a cell.
+        unsafe {
+            copy_out(
+                self.start.as_ptr().add(at as usize),
+                to.as_mut_ptr(),
+                to.len(),
+            )
+        }
     }
 }
 
