@@ -83,10 +83,10 @@ impl Backoff {
         }
     }
 
-    /// Counts a record without a wait.
+    /// Counts records without a wait.
     #[inline]
-    pub fn note_progress(&mut self) {
-        self.streak += 1;
+    pub fn note_progress(&mut self, records: u64) {
+        self.streak += records;
     }
 
     /// When this side has caught up with the peer: pauses, if that makes the stream faster.
@@ -234,7 +234,7 @@ mod tests {
     /// Receives this many records without a wait, and then waits; returns the pause.
     fn pause_after(backoff: &mut Backoff, records: u64) -> u32 {
         for _ in 0..records {
-            backoff.note_progress();
+            backoff.note_progress(1);
         }
         backoff.pause();
         backoff.pause

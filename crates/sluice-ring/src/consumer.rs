@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::cmp::Ordering::{Equal, Greater, Less};
+use std::mem::offset_of;
 
 use sluice_abi::ring::RECORD_READY;
 
@@ -15,16 +16,26 @@ use crate::violation::ProtocolViolation;
 const POLLS_BEFORE_PREFETCH: u32 = 2;
 
 /// The receiving side. See the diagram at the top of the crate.
+///
+/// Functions of the C library that are inlined into programs receive and release by the fields before `memory`, whose layout is part of its
+/// ABI.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Consumer<M> {
-    memory: M,
     /// The position of the next record.
     position: u64,
     released: u64,
     /// The length limit. Negative after a violation, so that every record exceeds it.
     max_len: i64,
+    memory: M,
     violation: Option<ProtocolViolation>,
 }
+
+const _: () = {
+    assert!(offset_of!(Consumer<()>, position) == 0);
+    assert!(offset_of!(Consumer<()>, released) == 8);
+    assert!(offset_of!(Consumer<()>, max_len) == 16);
+};
 
 impl<M: Memory> Consumer<M> {
     /// `memory` must be that of a new ring.

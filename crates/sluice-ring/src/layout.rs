@@ -14,7 +14,8 @@ pub const LINE: u64 = 64;
 /// From the position of a record of `len` bytes to that of the next: header, bytes and padding.
 #[inline]
 pub const fn record_stride(len: u32) -> u64 {
-    (HEADER + len as u64).next_multiple_of(HEADER)
+    // A power of two.
+    (HEADER + len as u64 + HEADER - 1) & !(HEADER - 1)
 }
 
 /// The capacity of a ring in bytes: a power of two.

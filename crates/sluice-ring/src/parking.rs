@@ -171,6 +171,12 @@ impl Notifier {
         }
     }
 
+    /// Whether notify() issues no barrier, except if the peer's wait flags request one.
+    #[inline]
+    pub fn is_asymmetric(&self) -> bool {
+        self.asymmetric
+    }
+
     /// Wakes the peer if it sleeps or is about to. Must be called after every change that the peer may wait for.
     #[inline]
     pub fn notify(&mut self, own: &Ctrl, peer: &Ctrl, waker: &impl Waker) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::mem::offset_of;
+
 use sluice_abi::ring::RECORD_READY;
 
 use crate::layout::{HEADER, LINE, record_stride};
@@ -15,21 +17,32 @@ const WINDOW: u64 = 256;
 pub(crate) const STATE: u64 = 4;
 
 /// The sending side. See the diagram at the top of the crate.
+///
+/// Functions of the C library that are inlined into programs reserve, and write the second and later records of a batch, by the fields before
+/// `window`, whose layout is part of its ABI.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Producer<M> {
-    memory: M,
     published: u64,
     written: u64,
-    /// The number of bytes to zero after the publication.
-    window: u64,
     /// Records may be written up to here: one capacity after the last known position of the consumer. Zero after a
     /// violation, so that no record has room.
     limit: u64,
-    zeroed_to: u64,
-    /// The end of the bytes reserved since the last record was written.
+    /// The end of the bytes reserved since the last record was written, or 0.
     reserved_end: u64,
+    /// The number of bytes to zero after the publication.
+    window: u64,
+    zeroed_to: u64,
+    memory: M,
     violation: Option<ProtocolViolation>,
 }
+
+const _: () = {
+    assert!(offset_of!(Producer<()>, published) == 0);
+    assert!(offset_of!(Producer<()>, written) == 8);
+    assert!(offset_of!(Producer<()>, limit) == 16);
+    assert!(offset_of!(Producer<()>, reserved_end) == 24);
+};
 
 impl<M: Memory> Producer<M> {
     /// `memory` must be that of a new ring.
@@ -94,11 +107,16 @@ impl<M: Memory> Producer<M> {
         *self.violation.get_or_insert(violation)
     }
 
-    /// The position of the next record's bytes. The caller may fill as many as it has checked room for, whether or not it
-    /// then writes the record.
+    /// The position of the next record's bytes. The caller fills as many as the record has that it then writes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.written + HEADER
+    }
+
+    /// As bytes(). The caller may fill as many as it has checked room for, whether or not it then writes the record.
     #[inline]
     pub fn reserve(&mut self, len: u32) -> u64 {
-        let bytes = self.written + HEADER;
+        let bytes = self.bytes();
         self.reserved_end = self.reserved_end.max(bytes + u64::from(len));
         bytes
     }

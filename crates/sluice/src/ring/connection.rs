@@ -5,13 +5,15 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use sluice_ring::sync::Ordering;
+use sluice_ring::sync::{AtomicU32, Ordering};
 use sluice_ring::{
-    AdaptiveSpin, Backoff, End, Notifier, Parker, PeerState, ProtocolViolation, WakeMethod,
+    AdaptiveSpin, Backoff, Ctrl, End, Memory as _, Notifier, Parker, PeerState, ProtocolViolation,
+    WakeMethod,
 };
 
 use super::carrier::{Carrier, Drained};
 use super::error::{SendError, WaitError};
+use super::inline::InlineAddresses;
 use super::options::SideOptions;
 use super::role::Role;
 use crate::shared::device::Slept;
@@ -36,7 +38,7 @@ pub(super) struct Connection {
     parker: Parker,
     /// The peer's wake_seq before the last announced sleep.
     announced: u32,
-    notifier: Notifier,
+    pub notifier: Notifier,
 }
 
 /// The result of a wait.
@@ -89,8 +91,7 @@ impl Connection {
 
     /// Fails if the peer has ended, as far as known without a system call.
     #[inline]
-    pub fn check(&self) -> Result<(), SendError> {
-        let (_, peer) = self.role.ctrls(&self.mapping);
+    pub fn check(&self, peer: &Ctrl) -> Result<(), SendError> {
         match (peer.end(), self.hung_up) {
             (None, false) => Ok(()),
             (end, _) => Err(self.end_error(end)),
@@ -129,6 +130,26 @@ impl Connection {
     /// Drops this side without closing the ring, so that the peer gets an error.
     pub fn abort(mut self) {
         self.aborts = true;
+    }
+
+    /// For inline functions, which test in `attention` whether they have to call the library.
+    pub fn inline_addresses(&self, attention: *const AtomicU32) -> InlineAddresses {
+        let (own, _) = self.role.ctrls(&self.mapping);
+        let (process, mark) = self.process.word_and_mark();
+        InlineAddresses {
+            data: self.mapping.bytes(0),
+            mask: self.mapping.capacity().bytes() - 1,
+            process,
+            mark,
+            pos: &raw const own.pos,
+            attention,
+        }
+    }
+
+    /// Whether a hang-up, or a hidden end, was found.
+    #[inline]
+    pub fn is_hung_up(&self) -> bool {
+        self.hung_up
     }
 
     /// Wakes the peer if it sleeps. Must be called after every change that the peer may wait for.

@@ -17,8 +17,10 @@ use crate::system_error::SystemError;
 use crate::wait::Wait;
 
 /// The side of a ring that receives records. Dropping it closes the ring: the producer learns that nothing more is received.
+// For the layout of `core`, see inline.rs.
+#[repr(C)]
 pub struct Consumer {
-    core: sluice_ring::Consumer<Mapping>,
+    pub(super) core: sluice_ring::Consumer<Mapping>,
     pub(super) connection: Connection,
 }
 
@@ -231,7 +233,7 @@ impl Consumer {
         if !self.core.has_record() {
             return self.find_later(wait.into());
         }
-        self.connection.backoff.note_progress();
+        self.connection.backoff.note_progress(1);
         match self.core.peek()? {
             Some(len) => Ok(Some(len)),
             // The producer has withdrawn a record: wait instead of reporting the end of the stream.
@@ -408,7 +410,7 @@ impl ReadBatch<'_> {
     fn advance(&mut self, len: u32) {
         if self.consumer.core.has_unreleased() {
             // The first one was counted when it was found.
-            self.consumer.connection.backoff.note_progress();
+            self.consumer.connection.backoff.note_progress(1);
         }
         self.consumer.core.advance(len);
     }

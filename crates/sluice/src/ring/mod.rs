@@ -92,6 +92,7 @@ mod consumer;
 mod copy;
 mod device;
 mod error;
+mod inline;
 mod membarrier;
 mod memfd;
 mod options;
@@ -107,6 +108,8 @@ pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBat
 pub use consumer::{Consumer, ReadBatch, Record};
 pub use device::{Attach, Ring, RingInfo, RoleState};
 pub use error::{RecvError, SendError, SetupError};
+#[doc(hidden)]
+pub use inline::InlineAddresses;
 pub use memfd::{Listener, Socket};
 pub use options::SocketOptions;
 pub use producer::{Producer, Reservation, WriteBatch};

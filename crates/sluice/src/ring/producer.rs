@@ -22,8 +22,10 @@ use crate::wait::Wait;
 /// for the consumer before the drop.
 ///
 /// A record is sent completely or not at all, and received completely.
+// For the layout of `core`, see inline.rs.
+#[repr(C)]
 pub struct Producer {
-    core: sluice_ring::Producer<Mapping>,
+    pub(super) core: sluice_ring::Producer<Mapping>,
     pub(super) connection: Connection,
     bypass: Bypass,
 }
@@ -237,7 +239,7 @@ impl Producer {
     #[inline(always)]
     pub(super) fn put(&mut self, record: &[u8], wait: impl Into<Wait>) -> Result<(), SendError> {
         let length = self.make_room(record.len(), wait)?;
-        let room = self.room(length);
+        let room = self.core.memory().bytes(self.core.bytes());
         // SAFETY: the room has the length of the record, and only this side accesses it before it is published.
         unsafe {
             self.bypass
@@ -283,10 +285,10 @@ impl Producer {
         }
         let length = self.fits(length)?;
         match self.core.has_known_room(length) {
-            true => self.connection.backoff.note_progress(),
+            true => self.connection.backoff.note_progress(1),
             false => self.find_room(length, wait.into())?,
         }
-        self.connection.check()?;
+        self.connection.check(self.core.memory().consumer())?;
         Ok(length)
     }
 
@@ -294,7 +296,7 @@ impl Producer {
     #[inline(never)]
     fn find_room(&mut self, length: u32, wait: Wait) -> Result<(), SendError> {
         if self.core.has_room(length)? {
-            self.connection.backoff.note_progress();
+            self.connection.backoff.note_progress(1);
             return Ok(());
         }
         if self.core.has_batch() {

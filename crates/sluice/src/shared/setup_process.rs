@@ -34,6 +34,11 @@ impl SetupProcess {
     pub fn is_current(self) -> bool {
         self.word.load(Ordering::Relaxed) == self.mark
     }
+
+    /// The word, which has the mark in the process only.
+    pub fn word_and_mark(self) -> (&'static AtomicU64, u64) {
+        (self.word, self.mark)
+    }
 }
 
 /// The mark of the calling process, which is new if there is none yet.
