@@ -27,6 +27,8 @@
  * Threads. Each object says whether several threads may use it at the same time. An object of one thread may be handed to another one.
  * Functions without an object can be called by several threads at the same time.
  *
+ * Inline functions. Some functions of rings have a body at the end of this header, and the same results with it.
+ *
  * Processes. A child of fork(2) has the descriptors of its parent. Each object says how the child may use it. Descriptors, also
  * those that are passed to the library, are closed by execve(2). The library installs no signal handlers and starts no threads. Its functions are not async-signal-safe. An error inside of
  * the library and an allocation that fails abort the process, as a failed assert(3) does.
@@ -2012,6 +2014,253 @@ int sluice_feed_reader_fd(const struct sluice_feed_reader *reader);
  * Closes and frees the reader.
  */
 void sluice_feed_reader_close(struct sluice_feed_reader *reader);
+
+/*
+ * Inline functions. GCC and Clang inline the six functions below if they optimize. The inlined code sends or receives while that needs no
+ * wait, no wake-up of the peer and no error; otherwise it calls the function of the library, which has the same name and does the same.
+ * With SLUICE_NO_INLINE defined, each is a call. The address of such a function is the address of the library's function.
+ *
+ * These structures are the beginnings of struct sluice_producer and struct sluice_consumer. Inlined code and library change the same
+ * positions. The layout is part of the ABI; programs use the fields through the functions only.
+ */
+struct sluice_ring_head {
+    /* The ring, mapped twice in a row, so that no record is split. */
+    unsigned char *data;
+    /* The capacity in bytes - 1. */
+    uint64_t mask;
+    /* The word *process is equal to `mark` in the process that has set up the side, and in no child of it. */
+    const uint64_t *process;
+    uint64_t mark;
+    /* Where the peer loads the position of this side. */
+    uint64_t *pos;
+    /*
+     * While the word *attention is not 0, the library has to be called. Of a producer it says whether the consumer has ended, of a
+     * consumer how to wake the producer. It is a word of the peer; or of the library, which is never 0, if that one is not enough.
+     */
+    const uint32_t *attention;
+    /* The number of records of inlined code that the library has not counted yet. */
+    uint64_t records;
+};
+
+struct sluice_consumer_head {
+    struct sluice_ring_head ring;
+    /* The position of the next record. */
+    uint64_t position;
+    /* The position up to which records are released: another one while records are held. */
+    uint64_t released;
+    /* The length limit; negative after a protocol violation. */
+    int64_t length_max;
+};
+
+struct sluice_producer_head {
+    struct sluice_ring_head ring;
+    /* The length limit. */
+    size_t length_max;
+    /* The length of the reservation, or (size_t)-1. */
+    size_t reserved;
+    /* The position up to which records are published. */
+    uint64_t published;
+    /* The position of the next record: another one in a batch that has records. */
+    uint64_t written;
+    /* The position up to which bytes may be written; 0 after a protocol violation. */
+    uint64_t limit;
+    /* The position after the bytes that were reserved since the last record; or 0. */
+    uint64_t reserved_end;
+};
+
+#if defined(__GNUC__) && !defined(SLUICE_NO_INLINE)
+
+/* The library copies longer records, and chooses how. */
+#define __SLUICE_COPY_MAX 256
+/* The header before each record: its length and its state, of 32 bits each. */
+#define __SLUICE_HEADER 8
+
+/* The body of a function is for inlining only: what is not inlined calls the library. A part is inlined wherever its function is. */
+#define __sluice_inline extern __inline __attribute__((__gnu_inline__))
+#define __sluice_part extern __inline __attribute__((__gnu_inline__, __always_inline__))
+#define __sluice_likely(condition) __builtin_expect(!!(condition), 1)
+
+/* The functions of the library, by names that have no body here. */
+extern int __sluice_producer_send(struct sluice_producer *producer, const void *record, size_t length, int timeout_ms)
+    __asm__("sluice_producer_send");
+extern int __sluice_producer_reserve(struct sluice_producer *producer, size_t length, void **room, int timeout_ms)
+    __asm__("sluice_producer_reserve");
+extern int __sluice_producer_commit(struct sluice_producer *producer, size_t length) __asm__("sluice_producer_commit");
+extern ssize_t __sluice_consumer_recv(struct sluice_consumer *consumer, const void **record, int timeout_ms)
+    __asm__("sluice_consumer_recv");
+extern ssize_t __sluice_consumer_recv_batch(struct sluice_consumer *consumer, struct iovec *records, size_t count, int timeout_ms)
+    __asm__("sluice_consumer_recv_batch");
+extern int __sluice_consumer_release(struct sluice_consumer *consumer) __asm__("sluice_consumer_release");
+
+/* Whether this process has set up the side. */
+__sluice_part int __sluice_is_owned(const struct sluice_ring_head *ring)
+{
+    return __atomic_load_n(ring->process, __ATOMIC_RELAXED) == ring->mark;
+}
+
+__sluice_part unsigned char *__sluice_at(const struct sluice_ring_head *ring, uint64_t position)
+{
+    return ring->data + (position & ring->mask);
+}
+
+/* From a record to the next one: header, bytes, and padding to a multiple of 8. */
+__sluice_part uint64_t __sluice_stride(uint64_t length)
+{
+    return (__SLUICE_HEADER + length + 7) & ~(uint64_t)7;
+}
+
+/* Whether a record of this length can be written now. The header after it is zeroed when it is published. */
+__sluice_part int __sluice_has_room(const struct sluice_producer_head *head, size_t length)
+{
+    return head->reserved_end == 0 && length <= head->length_max && head->written + __sluice_stride(length) + __SLUICE_HEADER <= head->limit &&
+           __sluice_is_owned(&head->ring) && __atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0;
+}
+
+/* Whether a batch has records. The library writes the first one, at which the consumer waits. */
+__sluice_part int __sluice_has_batch(const struct sluice_producer_head *head)
+{
+    return head->published != head->written;
+}
+
+/* Makes a further record of a batch of filled bytes. The release that publishes the first record covers these stores, too. */
+__sluice_part void __sluice_write(struct sluice_producer_head *head, size_t length)
+{
+    uint32_t *header = (uint32_t *)(void *)__sluice_at(&head->ring, head->written);
+
+    __atomic_store_n(&header[0], (uint32_t)length, __ATOMIC_RELAXED);
+    __atomic_store_n(&header[1], 1, __ATOMIC_RELAXED);
+    head->written += __sluice_stride(length);
+}
+
+__sluice_inline int sluice_producer_reserve(struct sluice_producer *producer, size_t length, void **room, int timeout_ms)
+{
+    struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
+
+    if (__sluice_likely(head && room && __sluice_has_room(head, length))) {
+        *room = __sluice_at(&head->ring, head->written + __SLUICE_HEADER);
+        head->reserved = length;
+        head->reserved_end = head->written + __SLUICE_HEADER + length;
+        head->ring.records++;
+        return 0;
+    }
+    return __sluice_producer_reserve(producer, length, room, timeout_ms);
+}
+
+__sluice_inline int sluice_producer_commit(struct sluice_producer *producer, size_t length)
+{
+    struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
+
+    if (head && __sluice_has_batch(head) && length <= head->length_max && length == head->reserved && __sluice_is_owned(&head->ring)) {
+        head->reserved = (size_t)-1;
+        head->reserved_end = 0;
+        __sluice_write(head, length);
+        return 0;
+    }
+    return __sluice_producer_commit(producer, length);
+}
+
+__sluice_inline int sluice_producer_send(struct sluice_producer *producer, const void *record, size_t length, int timeout_ms)
+{
+    struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
+
+    if (head && record && length <= __SLUICE_COPY_MAX && __sluice_has_batch(head) && __sluice_has_room(head, length)) {
+        __builtin_memcpy(__sluice_at(&head->ring, head->written + __SLUICE_HEADER), record, length);
+        __sluice_write(head, length);
+        head->ring.records++;
+        return 0;
+    }
+    return __sluice_producer_send(producer, record, length, timeout_ms);
+}
+
+/* The length of the next record; or -1 if there is none, or an invalid one. The producer may be malicious: each word is loaded once. */
+__sluice_part int64_t __sluice_length(const struct sluice_consumer_head *head)
+{
+    const uint32_t *header = (const uint32_t *)(const void *)__sluice_at(&head->ring, head->position);
+
+    /* Pairs with the release of the producer that publishes the record. */
+    if (__atomic_load_n(&header[1], __ATOMIC_ACQUIRE) == 1) {
+        int64_t length = __atomic_load_n(&header[0], __ATOMIC_RELAXED);
+
+        if (__sluice_likely(length <= head->length_max))
+            return length;
+    }
+    return -1;
+}
+
+__sluice_inline ssize_t sluice_consumer_recv(struct sluice_consumer *consumer, const void **record, int timeout_ms)
+{
+    struct sluice_consumer_head *head = (struct sluice_consumer_head *)(void *)consumer;
+
+    if (__sluice_likely(head && record && head->position == head->released && __sluice_is_owned(&head->ring))) {
+        int64_t length = __sluice_length(head);
+
+        if (__sluice_likely(length >= 0)) {
+            *record = __sluice_at(&head->ring, head->position + __SLUICE_HEADER);
+            head->position += __sluice_stride((uint64_t)length);
+            head->ring.records++;
+            return length;
+        }
+    }
+    return __sluice_consumer_recv(consumer, record, timeout_ms);
+}
+
+__sluice_inline ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consumer, struct iovec *records, size_t count, int timeout_ms)
+{
+    struct sluice_consumer_head *head = (struct sluice_consumer_head *)(void *)consumer;
+
+    if (head && records && head->position == head->released && __sluice_is_owned(&head->ring)) {
+        /* A copy, which the compiler keeps in registers. */
+        struct sluice_consumer_head next = *head;
+        /* Records and the header after them are within the ring, so that the loop ends whatever the producer writes. */
+        uint64_t end, last = next.released + next.ring.mask + 1 - __SLUICE_HEADER;
+        size_t received = 0;
+
+        for (; received < count; received++, next.position = end) {
+            int64_t length = __sluice_length(&next);
+
+            end = next.position + __sluice_stride((uint64_t)length);
+            if (length < 0 || end > last)
+                break;
+            records[received].iov_base = __sluice_at(&next.ring, next.position + __SLUICE_HEADER);
+            records[received].iov_len = (size_t)length;
+        }
+        if (__sluice_likely(received > 0)) {
+            head->position = next.position;
+            head->ring.records += received;
+            return (ssize_t)received;
+        }
+    }
+    return __sluice_consumer_recv_batch(consumer, records, count, timeout_ms);
+}
+
+__sluice_inline int sluice_consumer_release(struct sluice_consumer *consumer)
+{
+    struct sluice_consumer_head *head = (struct sluice_consumer_head *)(void *)consumer;
+
+    if (__sluice_likely(head && head->position != head->released && __sluice_is_owned(&head->ring))) {
+        /* Pairs with the acquire of the producer: the bytes are not overwritten before they were read. */
+        __atomic_store_n(head->ring.pos, head->position, __ATOMIC_RELEASE);
+        /*
+         * The compiler keeps the order of store and load. A producer that is about to sleep keeps that of the processor, by membarrier(2);
+         * if it cannot, *attention is never 0.
+         */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        if (__sluice_likely(__atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0)) {
+            head->released = head->position;
+            return 0;
+        }
+        /* The library repeats the release, and wakes the producer. */
+    }
+    return __sluice_consumer_release(consumer);
+}
+
+#undef __sluice_inline
+#undef __sluice_part
+#undef __sluice_likely
+#undef __SLUICE_COPY_MAX
+#undef __SLUICE_HEADER
+
+#endif
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -106,6 +106,19 @@ TRANSFER(send_batches)
 	}
 }
 
+/* At most BATCH records, which are there before. */
+TRANSFER(send_in_batches)
+{
+	char record[BATCH][LENGTH] = { 0 };
+
+	for (uint64_t number = first; number < end; number++)
+		write_number(record[number % BATCH], number);
+	CHECK(sluice_producer_begin(channel->producer));
+	for (uint64_t number = first; number < end; number++)
+		CHECK(sluice_producer_send(channel->producer, record[number % BATCH], LENGTH, -1));
+	CHECK(sluice_producer_publish(channel->producer));
+}
+
 TRANSFER(receive_in_place)
 {
 	const void *record;
@@ -178,6 +191,7 @@ ALTERNATE(alternate_copied, 1, send_copies, receive_copies)
 ALTERNATE(alternate_received_in_place, 1, send_copies, receive_in_place)
 ALTERNATE(alternate_in_place, 1, send_in_place, receive_in_place)
 ALTERNATE(alternate_batches, BATCH, send_batches, receive_batches)
+ALTERNATE(alternate_in_batches, BATCH, send_in_batches, receive_batches)
 ALTERNATE(alternate_descriptors, 1, write_records, read_records)
 
 static void *set_up_producer(void *argument)
@@ -236,6 +250,7 @@ static const struct workload workloads[] = {
 	{ "received-in-place", connect_ring, .alternate = alternate_received_in_place },
 	{ "in-place", connect_ring, .alternate = alternate_in_place },
 	{ "batches", connect_ring, .alternate = alternate_batches },
+	{ "in-batches", connect_ring, .alternate = alternate_in_batches },
 	{ "threads", connect_ring, NULL, TWO_THREADS, send_copies, receive_in_place },
 	{ "threads-in-place", connect_ring, NULL, TWO_THREADS, send_in_place, receive_in_place },
 	{ "processes", connect_ring, NULL, TWO_PROCESSES, send_copies, receive_in_place },

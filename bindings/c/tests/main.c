@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* PROGRAM GROUP...: runs groups of tests, and prints "N passed, N failed". The groups errors and memfd need no module, the others do. */
+/* PROGRAM GROUP...: runs groups of tests, and prints "N passed, N failed". The groups errors, memfd and inline need no module, the others do. */
 #include "test.h"
 
 /* Of a test, in seconds. In an emulated VM everything takes longer. */
@@ -9,8 +9,9 @@ static const struct group {
 	const char *name;
 	const struct test *tests;
 } groups[] = {
-	{ "errors", errors_tests }, { "memfd", memfd_tests }, { "ring", ring_tests }, { "pipe", pipe_tests },
-	{ "bus", bus_tests },       { "map", map_tests },     { "feed", feed_tests }, { "channel", channel_tests },
+	{ "errors", errors_tests }, { "memfd", memfd_tests }, { "inline", inline_tests },
+	{ "ring", ring_tests },     { "pipe", pipe_tests },   { "bus", bus_tests },
+	{ "map", map_tests },       { "feed", feed_tests },   { "channel", channel_tests },
 };
 
 static int run(const char *group, const struct test *test)

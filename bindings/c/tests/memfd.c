@@ -3,46 +3,8 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "memfd.h"
 #include "test.h"
-
-struct setup {
-	int fd;
-	const struct sluice_socket_options *options;
-	struct sluice_producer *producer;
-	int result;
-};
-
-static void *set_up_producer(void *argument)
-{
-	struct setup *setup = argument;
-
-	setup->result = sluice_socket_producer(setup->fd, setup->options, &setup->producer);
-	return NULL;
-}
-
-/* Both sides wait for each other. */
-static void connect_sides(const struct sluice_socket_options *options, struct sluice_producer **producer,
-			  struct sluice_consumer **consumer)
-{
-	struct setup setup = { .options = options };
-	pthread_t thread;
-	int fds[2];
-
-	EXPECT_EQ(sluice_socket_pair(fds), 0);
-	setup.fd = fds[0];
-	EXPECT_EQ(pthread_create(&thread, NULL, set_up_producer, &setup), 0);
-	EXPECT_EQ(sluice_socket_consumer(fds[1], options, consumer), 0);
-	EXPECT_EQ(pthread_join(thread, NULL), 0);
-	EXPECT_EQ(setup.result, 0);
-	*producer = setup.producer;
-}
-
-static const struct sluice_socket_options small = { .size = sizeof(small), .capacity = 4096 };
-
-#define SIDES(options)                \
-	struct sluice_producer *producer; \
-	struct sluice_consumer *consumer; \
-	connect_sides(options, &producer, &consumer)
 
 static void records_arrive_copied_and_in_place(void)
 {

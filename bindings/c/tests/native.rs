@@ -24,9 +24,9 @@ fn the_programs_in_c_and_cpp_pass() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
     output(Command::new(source.join("tests/build")).arg(&target));
     output(Command::new(source.join("check")).arg(&target));
-    for program in ["test", "test-shared"] {
+    for program in ["test", "test-shared", "test-calls"] {
         let mut test = Command::new(target.join(program));
-        let text = output(test.args(["errors", "memfd"]));
+        let text = output(test.args(["errors", "memfd", "inline"]));
         assert!(text.ends_with(" passed, 0 failed\n"), "{text}");
     }
     output(&mut Command::new(target.join("test-cpp")));

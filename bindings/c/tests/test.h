@@ -25,7 +25,7 @@ struct test {
 };
 
 /* Each ends with an entry without a name. */
-extern const struct test errors_tests[], memfd_tests[], ring_tests[], pipe_tests[], bus_tests[], map_tests[], feed_tests[],
+extern const struct test errors_tests[], memfd_tests[], inline_tests[], ring_tests[], pipe_tests[], bus_tests[], map_tests[], feed_tests[],
 	channel_tests[];
 
 #define TEST(name) { #name, name }

@@ -94,7 +94,7 @@ pub unsafe extern "C" fn sluice_ring_open_consumer(
 ) -> c_int {
     give(consumer, || {
         // SAFETY: the conventions.
-        Ok(Consumer(unsafe { named(name, options) }?.consumer()?))
+        Ok(unsafe { named(name, options) }?.consumer()?)
     })
 }
 
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn sluice_ring_attach_consumer(
     give(consumer, || {
         // SAFETY: the conventions.
         let options = unsafe { self::options(options) }?.attach()?;
-        Ok(Consumer(options.consumer(endpoint?)?))
+        Ok(options.consumer(endpoint?)?)
     })
 }
 

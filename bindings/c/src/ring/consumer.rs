@@ -2,13 +2,14 @@
 //! The receiving side of a ring.
 
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
 
 use libc::{iovec, ssize_t};
 use sluice::ring::{self, ReadBatch, RecvError};
 
+use super::inlined::Inlined;
 use crate::error::{Failure, Result};
 use crate::held::{Holder, holding, idle};
 use crate::input::{Timeout, array_mut, given, room};
@@ -19,12 +20,44 @@ use crate::result::call;
 /// In a child of the process that has set it up, calls that receive or wait fail with -ENXIO, and release, close and abort have no effect
 /// on the ring. While it holds records, its calls fail with -EBUSY, except release, keep, close, abort, and the queries of capacity,
 /// descriptor and longest record.
-pub struct Consumer(pub ring::Consumer);
+// A plain repr(C) would make cbindgen show the fields to C, where inline.h has a structure for the beginning.
+#[cfg_attr(unix, repr(C))]
+pub struct Consumer {
+    inlined: Inlined,
+    consumer: ring::Consumer,
+}
+
+/// struct sluice_consumer_head of inline.h.
+const _: () = {
+    const POSITIONS: usize = offset_of!(Consumer, consumer) + ring::Consumer::POSITIONS;
+    assert!(offset_of!(Consumer, inlined) == 0);
+    assert!(POSITIONS == 56);
+};
+
+impl From<ring::Consumer> for Consumer {
+    fn from(consumer: ring::Consumer) -> Self {
+        Self {
+            inlined: Inlined::new(consumer.inline_addresses()),
+            consumer,
+        }
+    }
+}
 
 impl Holder for Consumer {
     #[inline]
     fn is_holding(&self) -> bool {
-        self.0.is_holding()
+        self.consumer.is_holding()
+    }
+}
+
+impl Consumer {
+    /// Before a call that receives.
+    #[inline]
+    fn receiving(&mut self) -> &mut ring::Consumer {
+        if let Some(records) = self.inlined.take_records() {
+            self.consumer.note_inlined(records);
+        }
+        &mut self.consumer
     }
 }
 
@@ -65,7 +98,9 @@ pub extern "C" fn sluice_consumer_recv(
     call(|| {
         let out = given(record)?;
         out.write(ptr::null());
-        let received = idle(consumer)?.0.recv_within(Timeout(timeout_ms))?;
+        let received = idle(consumer)?
+            .receiving()
+            .recv_within(Timeout(timeout_ms))?;
         let record = received.ok_or_else(Failure::ended)?;
         out.write(record.as_ptr().cast());
         let length = record.len();
@@ -91,7 +126,7 @@ pub unsafe extern "C" fn sluice_consumer_recv_batch(
             let message = c"there is no room for a record";
             return Err(Failure::invalid(message, c"pass an array"));
         }
-        let consumer = &mut idle(consumer)?.0;
+        let consumer = idle(consumer)?.receiving();
         loop {
             let received = consumer.recv_batch_within(Timeout(timeout_ms))?;
             let mut batch = received.ok_or_else(Failure::ended)?;
@@ -113,7 +148,10 @@ pub unsafe extern "C" fn sluice_consumer_recv_batch(
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_release(consumer: Option<&mut Consumer>) -> c_int {
     call(|| {
-        holding(consumer)?.0.release_held();
+        let consumer = holding(consumer)?;
+        consumer.consumer.release_held();
+        // The producer of a ring with a name may have come meanwhile.
+        consumer.inlined.attend_to(consumer.consumer.attention());
         Ok(())
     })
 }
@@ -123,7 +161,7 @@ pub extern "C" fn sluice_consumer_release(consumer: Option<&mut Consumer>) -> c_
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_keep(consumer: Option<&mut Consumer>) -> c_int {
     call(|| {
-        holding(consumer)?.0.keep_held();
+        holding(consumer)?.consumer.keep_held();
         Ok(())
     })
 }
@@ -141,7 +179,7 @@ pub unsafe extern "C" fn sluice_consumer_recv_into(
         // SAFETY: the conventions.
         let buffer = unsafe { room(buffer, size) }?;
         let received = idle(consumer)?
-            .0
+            .receiving()
             .recv_into_within(buffer, Timeout(timeout_ms))?;
         received.ok_or_else(Failure::ended)
     })
@@ -150,52 +188,52 @@ pub unsafe extern "C" fn sluice_consumer_recv_into(
 /// Bytes, including headers, that the producer has reported as sent and that were not received yet. Only a hint.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_pending(consumer: Option<&mut Consumer>) -> i64 {
-    call(|| Ok(idle(consumer)?.0.pending()))
+    call(|| Ok(idle(consumer)?.consumer.pending()))
 }
 
 /// Whether the producer has closed the ring or died: 1 or 0. There may still be records.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_is_closed(consumer: Option<&mut Consumer>) -> c_int {
-    call(|| Ok(idle(consumer)?.0.is_closed()))
+    call(|| Ok(idle(consumer)?.consumer.is_closed()))
 }
 
 /// Whether the producer has come, also if it has ended since: 1 or 0. Over a socket it always has.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_has_producer(consumer: Option<&mut Consumer>) -> c_int {
-    call(|| Ok(idle(consumer)?.0.has_producer()?))
+    call(|| Ok(idle(consumer)?.consumer.has_producer()?))
 }
 
 /// The capacity in bytes, including headers. 0 if the consumer is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_capacity(consumer: Option<&Consumer>) -> u64 {
-    consumer.map_or(0, |consumer| consumer.0.capacity())
+    consumer.map_or(0, |consumer| consumer.consumer.capacity())
 }
 
 /// The length limit of a record in bytes. 0 if the consumer is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_record_max(consumer: Option<&Consumer>) -> usize {
-    consumer.map_or(0, |consumer| consumer.0.max_record_len())
+    consumer.map_or(0, |consumer| consumer.consumer.max_record_len())
 }
 
 /// The descriptor to wait for with poll(2), between sluice_consumer_prepare_wait() and sluice_consumer_finish_wait(). It is readable when
 /// the producer wakes this side or has ended. It belongs to the consumer.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_fd(consumer: Option<&Consumer>) -> c_int {
-    call(|| Ok(given(consumer)?.0.as_fd().as_raw_fd()))
+    call(|| Ok(given(consumer)?.consumer.as_fd().as_raw_fd()))
 }
 
 /// Prepares to wait until the descriptor is readable. Returns 1: wait; or 0: a record or the end is available already. Call
 /// sluice_consumer_finish_wait() after the wait, or instead of it, before other calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_prepare_wait(consumer: Option<&mut Consumer>) -> c_int {
-    call(|| Ok(idle(consumer)?.0.prepare_wait()?))
+    call(|| Ok(idle(consumer)?.consumer.prepare_wait()?))
 }
 
 /// Ends the wait, and reads wake-ups from the descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_finish_wait(consumer: Option<&mut Consumer>) -> c_int {
     call(|| {
-        idle(consumer)?.0.finish_wait();
+        idle(consumer)?.consumer.finish_wait();
         Ok(())
     })
 }
@@ -211,6 +249,6 @@ pub extern "C" fn sluice_consumer_close(consumer: Option<Box<Consumer>>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_consumer_abort(consumer: Option<Box<Consumer>>) {
     if let Some(consumer) = consumer {
-        consumer.0.abort();
+        consumer.consumer.abort();
     }
 }

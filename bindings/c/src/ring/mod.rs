@@ -3,6 +3,7 @@
 
 mod channel;
 mod consumer;
+mod inlined;
 mod options;
 mod producer;
 mod socket;

@@ -2,13 +2,14 @@
 //! The sending side of a ring.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
 
 use libc::{iovec, ssize_t};
 use sluice::ring::{self, SendError, WriteBatch};
 
+use super::inlined::Inlined;
 use crate::error::{AGAIN, Failure, Result};
 use crate::held::{Holder, holding, idle};
 use crate::input::{Timeout, array, bytes, given};
@@ -19,13 +20,26 @@ use crate::result::call;
 /// In a child of the process that has set it up, calls that send or wait fail with -ENXIO, and close and abort have no effect on the ring.
 /// While it holds a reservation, its calls fail with -EBUSY, except commit, cancel, close, abort, and the queries of capacity, descriptor
 /// and longest record.
+// A plain repr(C) would make cbindgen show the fields to C, where inline.h has a structure for the beginning.
+#[cfg_attr(unix, repr(C))]
 pub struct Producer {
+    inlined: Inlined,
+    max_len: usize,
+    /// The length of the reservation, or NONE.
+    reserved: usize,
     producer: ring::Producer,
     /// Whether records are not published until sluice_producer_publish().
     is_batching: bool,
-    /// The length of the reservation, or NONE.
-    reserved: usize,
 }
+
+/// struct sluice_producer_head of inline.h.
+const _: () = {
+    const POSITIONS: usize = offset_of!(Producer, producer) + ring::Producer::POSITIONS;
+    assert!(offset_of!(Producer, inlined) == 0);
+    assert!(offset_of!(Producer, max_len) == 56);
+    assert!(offset_of!(Producer, reserved) == 64);
+    assert!(POSITIONS == 72);
+};
 
 /// In place of an Option, which is two words.
 const NONE: usize = usize::MAX;
@@ -33,9 +47,11 @@ const NONE: usize = usize::MAX;
 impl From<ring::Producer> for Producer {
     fn from(producer: ring::Producer) -> Self {
         Self {
+            inlined: Inlined::new(producer.inline_addresses()),
+            max_len: producer.max_record_len(),
+            reserved: NONE,
             producer,
             is_batching: false,
-            reserved: NONE,
         }
     }
 }
@@ -48,6 +64,21 @@ impl Holder for Producer {
 }
 
 impl Producer {
+    /// A call, without a reservation, that counts what inline functions have sent, or finds the end of the consumer, for them.
+    #[inline]
+    fn with<T>(
+        producer: Option<&mut Self>,
+        call: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let producer = idle(producer)?;
+        if let Some(records) = producer.inlined.take_records() {
+            producer.producer.note_inlined(records);
+        }
+        let result = call(producer);
+        producer.inlined.attend_to(producer.producer.attention());
+        result
+    }
+
     /// The batch of C, which goes on.
     #[inline]
     fn batch(&mut self) -> Option<ManuallyDrop<WriteBatch<'_>>> {
@@ -76,12 +107,13 @@ pub unsafe extern "C" fn sluice_producer_send(
     call(|| {
         // SAFETY: the conventions.
         let record = unsafe { bytes(record, length) }?;
-        let producer = idle(producer)?;
-        match producer.batch() {
-            Some(mut batch) => batch.send_within(record, Timeout(timeout_ms))?,
-            None => producer.producer.send_within(record, Timeout(timeout_ms))?,
-        }
-        Ok(())
+        Producer::with(producer, |producer| {
+            match producer.batch() {
+                Some(mut batch) => batch.send_within(record, Timeout(timeout_ms))?,
+                None => producer.producer.send_within(record, Timeout(timeout_ms))?,
+            }
+            Ok(())
+        })
     })
 }
 
@@ -97,13 +129,14 @@ pub extern "C" fn sluice_producer_reserve(
     call(|| {
         let out = given(room)?;
         out.write(ptr::null_mut());
-        let producer = idle(producer)?;
-        let mut room = producer
-            .producer
-            .reserve_within(length, Timeout(timeout_ms))?;
-        out.write(room.as_mut_ptr().cast());
-        producer.reserved = length;
-        Ok(())
+        Producer::with(producer, |producer| {
+            let mut room = producer
+                .producer
+                .reserve_within(length, Timeout(timeout_ms))?;
+            out.write(room.as_mut_ptr().cast());
+            producer.reserved = length;
+            Ok(())
+        })
     })
 }
 
@@ -147,11 +180,10 @@ pub unsafe extern "C" fn sluice_producer_send_batch(
     call(|| {
         // SAFETY: the conventions.
         let records = unsafe { array(records, count) }?;
-        let producer = idle(producer)?;
-        match producer.batch() {
+        Producer::with(producer, |producer| match producer.batch() {
             Some(mut batch) => send_all(&mut batch, records, timeout_ms),
             None => send_all(&mut producer.producer.send_batch(), records, timeout_ms),
-        }
+        })
     })
 }
 
@@ -198,14 +230,15 @@ pub extern "C" fn sluice_producer_flush(
     timeout_ms: c_int,
 ) -> c_int {
     call(|| {
-        let producer = idle(producer)?.publish();
-        let flushed = producer.flush_within(Timeout(timeout_ms));
-        flushed.map_err(|error| match error {
-            SendError::Full => {
-                let message = c"the consumer has not released all records";
-                Failure::new(libc::EAGAIN, message, AGAIN)
-            }
-            error => error.into(),
+        Producer::with(producer, |producer| {
+            let flushed = producer.publish().flush_within(Timeout(timeout_ms));
+            flushed.map_err(|error| match error {
+                SendError::Full => {
+                    let message = c"the consumer has not released all records";
+                    Failure::new(libc::EAGAIN, message, AGAIN)
+                }
+                error => error.into(),
+            })
         })
     })
 }
@@ -219,7 +252,7 @@ pub extern "C" fn sluice_producer_pending(producer: Option<&mut Producer>) -> i6
 /// Whether the consumer has closed the ring or died: 1 or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_producer_is_closed(producer: Option<&mut Producer>) -> c_int {
-    call(|| Ok(idle(producer)?.producer.is_closed()))
+    call(|| Producer::with(producer, |producer| Ok(producer.producer.is_closed())))
 }
 
 /// Whether the consumer has come, also if it has ended since: 1 or 0. Over a socket it always has.
@@ -254,15 +287,21 @@ pub extern "C" fn sluice_producer_prepare_wait(
     producer: Option<&mut Producer>,
     length: usize,
 ) -> c_int {
-    call(|| Ok(idle(producer)?.publish().prepare_wait(length)?))
+    call(|| {
+        Producer::with(producer, |producer| {
+            Ok(producer.publish().prepare_wait(length)?)
+        })
+    })
 }
 
 /// Ends the wait, and reads wake-ups from the descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_producer_finish_wait(producer: Option<&mut Producer>) -> c_int {
     call(|| {
-        idle(producer)?.producer.finish_wait();
-        Ok(())
+        Producer::with(producer, |producer| {
+            producer.producer.finish_wait();
+            Ok(())
+        })
     })
 }
 

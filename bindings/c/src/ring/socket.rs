@@ -133,6 +133,6 @@ pub unsafe extern "C" fn sluice_socket_consumer(
     give(consumer, || {
         // SAFETY: the conventions.
         let options = unsafe { self::options(options)?.options() }?;
-        Ok(Consumer(options.consumer(socket?.into())?))
+        Ok(options.consumer(socket?.into())?)
     })
 }
