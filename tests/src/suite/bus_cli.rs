@@ -287,7 +287,10 @@ fn an_evicted_subscriber_fails(context: &Context) -> Result<()> {
         seq 100000 | sluice bus pub frames
         await bus frames readers 0
         cat <&3 > /dev/null &
-        wait $subscriber"#;
+        copy=$!
+        wait $subscriber || status=$?
+        wait $copy
+        exit $status"#;
     script(context, text)?.expect_failure(1, &["evicted", "receive faster"])
 }
 
