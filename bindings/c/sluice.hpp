@@ -237,9 +237,71 @@ template <class Structure, class Call> result<Structure> filled(Call call)
 	return structure;
 }
 
+/// The state of the channel of a name. Without a scope, in the cgroup of the caller.
+template <class State, auto Query> result<State> queried(std::string_view name, const std::optional<std::string> &scope)
+{
+	return filled<State>([&](auto *out) { return Query(text(name).c_str(), scope ? text(*scope).c_str() : nullptr, out); });
+}
+
 inline bytes view(const void *start, std::size_t length) noexcept { return {static_cast<const std::byte *>(start), length}; }
 
 } // namespace detail
+
+/// Channels that exist until they are removed. A channel that exists is an error.
+inline result<void> create_pipe(std::string_view name, const pipe_options &options = {})
+{
+	return detail::done(sluice_pipe_create(detail::text(name).c_str(), &options));
+}
+
+inline result<void> create_ring(std::string_view name, const ring_options &options = {})
+{
+	return detail::done(sluice_ring_create(detail::text(name).c_str(), &options));
+}
+
+inline result<void> create_bus(std::string_view name, const bus_options &options = {})
+{
+	return detail::done(sluice_bus_create(detail::text(name).c_str(), &options));
+}
+
+inline result<void> create_map(std::string_view name, const map_options &options = {})
+{
+	return detail::done(sluice_map_create(detail::text(name).c_str(), &options));
+}
+
+/// The states of channels, which are not opened. The scope is the directory of a cgroup, by default the caller's.
+inline result<::sluice_channel_state> query_channel(std::uint32_t kind, std::string_view name,
+													 const std::optional<std::string> &scope = {})
+{
+	return detail::filled<::sluice_channel_state>([&](auto *out) {
+		return sluice_channel_query(kind, detail::text(name).c_str(), scope ? detail::text(*scope).c_str() : nullptr, out);
+	});
+}
+
+inline result<::sluice_ring_state> query_ring(std::string_view name, const std::optional<std::string> &scope = {})
+{
+	return detail::queried<::sluice_ring_state, sluice_ring_query>(name, scope);
+}
+
+inline result<::sluice_bus_state> query_bus(std::string_view name, const std::optional<std::string> &scope = {})
+{
+	return detail::queried<::sluice_bus_state, sluice_bus_query>(name, scope);
+}
+
+inline result<::sluice_map_state> query_map(std::string_view name, const std::optional<std::string> &scope = {})
+{
+	return detail::queried<::sluice_map_state, sluice_map_query>(name, scope);
+}
+
+inline result<::sluice_feed_state> query_feed(std::string_view name)
+{
+	return detail::filled<::sluice_feed_state>([&](auto *out) { return sluice_feed_query(detail::text(name).c_str(), out); });
+}
+
+/// Removes the name. Open endpoints stay connected.
+inline result<void> unlink_channel(std::uint32_t kind, std::string_view name, const std::optional<std::string> &scope = {})
+{
+	return detail::done(sluice_channel_unlink(kind, detail::text(name).c_str(), scope ? detail::text(*scope).c_str() : nullptr));
+}
 
 /// A descriptor, which is closed when it is destroyed.
 class file_descriptor {
@@ -587,6 +649,38 @@ public:
 	}
 };
 
+/// Operations of map::batch(), which stores their results in them. What they refer to must live until then.
+inline ::sluice_operation get_operation(bytes key, std::span<std::byte> room) noexcept
+{
+	::sluice_operation operation{};
+	operation.action = SLUICE_GET;
+	operation.key = key.data();
+	operation.key_length = key.size();
+	operation.buffer = room.data();
+	operation.buffer_size = room.size();
+	return operation;
+}
+
+inline ::sluice_operation set_operation(bytes key, bytes value) noexcept
+{
+	::sluice_operation operation{};
+	operation.action = SLUICE_SET;
+	operation.key = key.data();
+	operation.key_length = key.size();
+	operation.value = value.data();
+	operation.value_length = value.size();
+	return operation;
+}
+
+inline ::sluice_operation erase_operation(bytes key) noexcept
+{
+	::sluice_operation operation{};
+	operation.action = SLUICE_DELETE;
+	operation.key = key.data();
+	operation.key_length = key.size();
+	return operation;
+}
+
 /// An open map. Several threads may use it at the same time.
 class map : public detail::named<map, ::sluice_map, sluice_map_close, map_options, sluice_map_open> {
 public:
@@ -625,6 +719,11 @@ public:
 		return detail::number<bool>(sluice_map_delete(get(), key.data(), key.size(), &options, number));
 	}
 	result<void> sync(std::uint64_t number = 0) const { return detail::done(sluice_map_sync(get(), number, nullptr)); }
+	/// Executes operations one after the other, and returns how many have failed. The result of each is in it.
+	result<std::size_t> batch(std::span<::sluice_operation> operations) const
+	{
+		return detail::length(sluice_map_batch(get(), operations.data(), operations.size()));
+	}
 	result<entries> iterate(std::uint32_t flags = 0) const
 	{
 		return detail::opened<entries>([&](auto **out) { return sluice_map_iterate(get(), flags, out); });
@@ -657,6 +756,22 @@ public:
 	int fd() const noexcept { return sluice_feed_consumer_fd(get()); }
 	result<bool> prepare_wait() { return detail::number<bool>(sluice_feed_consumer_prepare_wait(get())); }
 	void finish_wait() { sluice_feed_consumer_finish_wait(get()); }
+};
+
+/// Receives copies of the packets of a feed. A packet is valid until the next call. Without a name, of the packet simulator.
+class feed_reader : public detail::object<::sluice_feed_reader, sluice_feed_reader_close> {
+public:
+	using object::object;
+	static result<feed_reader> open(const std::optional<std::string> &name)
+	{
+		return detail::opened<feed_reader>(
+			[&](auto **out) { return sluice_feed_open_reader(name ? detail::text(*name).c_str() : nullptr, out); });
+	}
+	result<::sluice_packet> recv(timeout wait = forever) &
+	{
+		return detail::filled<::sluice_packet>([&](auto *out) { return sluice_feed_reader_recv(get(), out, wait.ms()); });
+	}
+	int fd() const noexcept { return sluice_feed_reader_fd(get()); }
 };
 
 } // namespace sluice

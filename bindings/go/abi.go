@@ -113,6 +113,7 @@ const (
 	ctlList         = 0xC060C713
 	ctlFeatures     = 0xC018C714
 	ctlDestroy      = 0x4050C715
+	endpointInfo    = 0xC098C717
 	ctlUsage        = 0xC050C718
 	pipeSetCapacity = 0xC010C700
 	pipeInfo        = 0xC040C702

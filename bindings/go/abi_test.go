@@ -89,6 +89,7 @@ var ioctls = map[string]uint64{
 	"SLUICE_CTL_LIST":          ctlList,
 	"SLUICE_CTL_FEATURES":      ctlFeatures,
 	"SLUICE_CTL_DESTROY":       ctlDestroy,
+	"SLUICE_ENDPOINT_INFO":     endpointInfo,
 	"SLUICE_CTL_USAGE":         ctlUsage,
 	"SLUICE_PIPE_SET_CAPACITY": pipeSetCapacity,
 	"SLUICE_PIPE_INFO":         pipeInfo,

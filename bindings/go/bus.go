@@ -183,7 +183,7 @@ func (b *Bus) fill(ctx context.Context) error {
 		return b.fill(ctx)
 	}
 	b.rest = b.buffer[:n]
-	return err
+	return b.absent(ctx, sender, err)
 }
 
 // next returns the first message of the batch. The next frame begins at a multiple of 8.

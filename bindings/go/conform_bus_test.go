@@ -25,6 +25,9 @@ func openConformBus(name, side string, settings conformSettings) (conformEndpoin
 		Options: settings.options(), Mode: conformModes[settings.text("mode")], Policy: conformPolicies[settings.text("policy")],
 		Limit: settings.number("limit"),
 	}
+	if settings.has("mappable") {
+		return nil, errUnsupported
+	}
 	for _, name := range strings.Split(settings.text("policies"), "+") {
 		options.Policies |= conformPolicies[name]
 	}

@@ -22,7 +22,7 @@ import (
 //	go test -c
 //	sluice-conform run --peer 'env SLUICE_TEST_ROLE=conform ./sluice.test'
 //
-// It does not support buffers that are too small, batches of a map, and children: a process of Go cannot fork.
+// It does not support buffers that are too small, batches of a map, memory of buses and feeds, and children: a process of Go cannot fork.
 func conform() error {
 	var peer conformPeer
 	lines := bufio.NewScanner(os.Stdin)
@@ -74,7 +74,10 @@ func (p *conformPeer) answer(words []string) string {
 	return "unsupported"
 }
 
-var conformKinds = map[string]Kind{"ring": KindRing, "bus": KindBus, "map": KindMap}
+// errUnsupported is the result of a command that this peer does not know.
+var errUnsupported = errors.New("unsupported")
+
+var conformKinds = map[string]Kind{"pipe": KindPipe, "ring": KindRing, "bus": KindBus, "map": KindMap}
 
 func conformOpen(name, side string, settings conformSettings) (conformEndpoint, error) {
 	switch side {
@@ -82,8 +85,14 @@ func conformOpen(name, side string, settings conformSettings) (conformEndpoint, 
 		return openConformRing(name, side, settings)
 	case "map", "reader", "writer":
 		return openConformMap(name, side, settings)
+	case "sender", "subscriber", "endpoint", "client", "server":
+		return openConformBus(name, side, settings)
+	case "pipe-reader", "pipe-writer":
+		return openConformPipe(name, side, settings)
+	case "feed-reader":
+		return openConformFeed(name)
 	}
-	return openConformBus(name, side, settings)
+	return nil, errUnsupported
 }
 
 func (p *conformPeer) keep(endpoint conformEndpoint, err error) string {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -65,6 +66,49 @@ func TestDestroyedRing(t *testing.T) {
 	}
 	_, err = c.Recv(testContext(t))
 	mustBe(t, err, ErrDestroyed)
+}
+
+func TestTimeoutWithoutPeer(t *testing.T) {
+	needsModule(t)
+	short := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	mustSay := func(err error, text string) {
+		t.Helper()
+		mustBe(t, err, context.DeadlineExceeded)
+		if says := strings.Contains(err.Error(), "no "+text) && strings.Contains(err.Error(), "same cgroup"); says != (text != "") {
+			t.Fatal(err)
+		}
+	}
+	name := newName()
+	c, err := OpenConsumer(name, RingOptions{Options: creating()})
+	must(t, err)
+	defer c.Close()
+	_, err = c.Recv(short())
+	mustSay(err, "producer has ring "+name+" open")
+	p, err := OpenProducer(name, RingOptions{})
+	must(t, err)
+	defer p.Close()
+	_, err = c.Recv(short())
+	mustSay(err, "")
+	alone, err := OpenProducer(newName(), RingOptions{Options: creating()})
+	must(t, err)
+	defer alone.Close()
+	must(t, alone.Send(short(), []byte("early")))
+	mustSay(alone.WaitReleased(short()), "consumer has ring")
+
+	subscriber, err := OpenBus(name, Read, BusOptions{Options: creating()})
+	must(t, err)
+	defer subscriber.Close()
+	_, err = subscriber.Recv(short())
+	mustSay(err, "sender has bus "+name+" open")
+	publisher, err := OpenBus(name, Write, BusOptions{})
+	must(t, err)
+	defer publisher.Close()
+	_, err = subscriber.Recv(short())
+	mustSay(err, "")
 }
 
 func TestTakenRole(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 // Three results are no Error:
 //   - [io.EOF]: a consumer or a pipe has received everything, and the other side has ended normally;
 //   - [ErrClosed]: this endpoint was closed by its own program;
-//   - the cause of a context that ended the call, such as [context.DeadlineExceeded].
+//   - the cause of a context that ended the call, such as [context.DeadlineExceeded]. If its deadline has passed while a ring or a bus had
+//     no peer, an error that says so wraps the cause: compare with [errors.Is].
 type Error struct {
 	// Op is what failed, such as "open map config".
 	Op string
@@ -68,7 +69,7 @@ var hintsOfNode = map[syscall.Errno]string{
 }
 
 var hintsOfChannel = map[syscall.Errno]string{
-	syscall.ENOENT:     "set Create, or let another process of this cgroup create it",
+	syscall.ENOENT:     "set Create, or let another process of this cgroup create it; 'sudo sluice ls --all' lists other cgroups, too",
 	syscall.EEXIST:     "use another name, or omit Exclusive; of a map: it is not durable",
 	syscall.EACCES:     "the mode, the scope or the owner forbids it; see AnyOwner",
 	syscall.EPERM:      "requires the owner of the channel, or a capability",

@@ -67,6 +67,7 @@ type side struct {
 	spinMax     time.Duration
 	mappings    []mapping
 	op          string
+	awaited     peer
 	ended       error // the result when the peer has closed the ring
 }
 
@@ -166,7 +167,7 @@ func (s *side) await(ctx context.Context, c *condition) error {
 			return err
 		}
 		if err := s.sleep(ctx, c); err != nil {
-			return err
+			return s.explain(ctx, err)
 		}
 		if ok, err := c.ready(); ok || err != nil {
 			return err
@@ -205,6 +206,14 @@ func (s *side) sleep(ctx context.Context, c *condition) error {
 		return s.err
 	}
 	return err
+}
+
+// explain tells a peer that has not come from one that is slow. Over memfd the peer has come.
+func (s *side) explain(ctx context.Context, err error) error {
+	if !s.isDevice || s.err != nil {
+		return err
+	}
+	return s.poller.absent(ctx, s.awaited, err)
 }
 
 // trySleep is called by the poller, which notes events from before the first call on. It returns false to sleep. The second call comes
@@ -316,6 +325,7 @@ type Producer struct {
 
 func newProducer(s side, spin time.Duration) *Producer {
 	p := &Producer{side: s}
+	p.awaited = receiver
 	p.init("send to the ring", failure("send to the ring", ErrPeerClosed, hintsOfRing), spin)
 	p.room = condition{ready: p.hasRoom}
 	p.release = condition{ready: p.isReleased, afterEnd: true}
@@ -496,6 +506,7 @@ type Consumer struct {
 
 func newConsumer(s side, spin time.Duration) *Consumer {
 	c := &Consumer{side: s}
+	c.awaited = sender
 	c.init("receive from the ring", io.EOF, spin)
 	c.record = condition{ready: c.hasRecord, afterEnd: true}
 	return c

@@ -133,6 +133,35 @@ fn the_header_is_that_of_the_sources() {
     expect(&directory().join("sluice.h"), &header());
 }
 
+/// The names of the fields of a structure, without those that are reserved.
+fn fields<'a>(header: &'a str, structure: &str) -> Vec<&'a str> {
+    let begin = format!("struct {structure} {{");
+    let (_, body) = header.split_once(&begin).unwrap();
+    let (body, _) = body.split_once("};").unwrap();
+    let declared = body.lines().filter_map(|line| line.strip_suffix(';'));
+    let names = declared.map(|line| &line[line.rfind([' ', '*']).unwrap() + 1..]);
+    names.filter(|name| !name.starts_with("reserved")).collect()
+}
+
+#[test]
+fn the_page_of_maps_has_the_fields_of_what_is_received() {
+    let page = directory().join("../../docs/man/sluice-map.3");
+    let page = fs::read_to_string(page).unwrap();
+    let header = generate();
+    for structure in ["sluice_entry", "sluice_event"] {
+        let (_, list) = page.split_once(&format!(".Vt struct {structure}")).unwrap();
+        let (list, _) = list.split_once(".El").unwrap();
+        let names = fields(&header, structure);
+        assert!(names.len() > 4, "{names:?}");
+        for name in names {
+            let is_listed = list.lines().any(|line| {
+                line.starts_with(".It Va ") && line.split([' ', ',']).any(|word| word == name)
+            });
+            assert!(is_listed, "sluice-map(3) lacks {structure}.{name}");
+        }
+    }
+}
+
 #[test]
 fn the_pages_have_all_functions() {
     let prototypes = prototypes(&generate());

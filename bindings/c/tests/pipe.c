@@ -42,7 +42,7 @@ static void a_writer_needs_a_reader(void)
 	const char *name = unique_name();
 
 	EXPECT_EQ(sluice_pipe_open_writer(name, &create), -ENXIO);
-	EXPECT_TEXT(sluice_error_hint(), "start the reader first");
+	EXPECT_TEXT(sluice_error_hint(), "start the reader first in the same cgroup");
 	EXPECT_EQ(sluice_pipe_create(name, NULL), 0);
 	EXPECT_EQ(sluice_pipe_create(name, NULL), -EEXIST);
 	EXPECT_EQ(sluice_channel_unlink(SLUICE_KIND_PIPE, name, NULL), 0);

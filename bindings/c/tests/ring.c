@@ -38,6 +38,19 @@ static void both_sides_open_a_ring_by_its_name(void)
 	sluice_consumer_close(consumer);
 }
 
+static void a_timeout_without_a_peer_names_the_scope(void)
+{
+	struct sluice_consumer *consumer;
+	const void *record;
+
+	EXPECT_EQ(sluice_ring_open_consumer(unique_name(), &create, &consumer), 0);
+	EXPECT_EQ(sluice_consumer_recv(consumer, &record, 10), -ETIMEDOUT);
+	EXPECT_TEXT(sluice_error_message(), "no producer has the ring");
+	EXPECT_TEXT(sluice_error_message(), "this process's scope");
+	EXPECT_TEXT(sluice_error_hint(), "same cgroup");
+	sluice_consumer_close(consumer);
+}
+
 static void the_death_of_a_side_is_told(void)
 {
 	const char *name = unique_name();
@@ -140,6 +153,7 @@ static void a_persistent_ring_exists_until_it_is_unlinked(void)
 
 const struct test ring_tests[] = {
 	TEST(both_sides_open_a_ring_by_its_name),
+	TEST(a_timeout_without_a_peer_names_the_scope),
 	TEST(the_death_of_a_side_is_told),
 	TEST(a_destroyed_ring_ends_both_sides),
 	TEST(a_descriptor_tells_of_a_record),

@@ -9,6 +9,9 @@
 #include <thread>
 #include <type_traits>
 
+#include <linux/sluice.h>
+#include <sys/ioctl.h>
+
 #include "sluice.hpp"
 
 using namespace std::chrono_literals;
@@ -34,6 +37,7 @@ static_assert(sluice::forever.ms() == -1);
 // What these calls return is in memory of the object, which a temporary one frees.
 template <class T> concept receives_from_temporary = requires(T object) { std::move(object).recv(); };
 static_assert(!receives_from_temporary<sluice::consumer> && !receives_from_temporary<sluice::mapped_subscriber>);
+static_assert(!receives_from_temporary<sluice::feed_reader>);
 static_assert(!receives_from_temporary<sluice::feed_consumer> && !receives_from_temporary<sluice::subscriber>);
 static_assert(!receives_from_temporary<sluice::watcher> && receives_from_temporary<sluice::server>);
 template <class T> concept reserves_in_temporary = requires(T object) { std::move(object).reserve(1); };
@@ -152,6 +156,17 @@ static void the_kinds_of_the_module_work()
 	EXPECT(!entries.next().value());
 	EXPECT(map.erase(key).value() && !map.erase(key).value());
 	EXPECT(map.info().value().entries == 0);
+	std::byte value[8];
+	sluice_operation operations[] = {
+		sluice::set_operation(key, sluice::bytes_of("batch")),
+		sluice::get_operation(key, value),
+		sluice::erase_operation(key),
+		sluice::get_operation(key, value),
+	};
+	EXPECT(map.batch(operations).value() == 1);
+	EXPECT(operations[0].result == 1 && operations[1].result == 5 && !std::memcmp(value, "batch", 5));
+	EXPECT(operations[2].result == 1 && operations[3].result == -ENOENT);
+	EXPECT(map.batch({operations, 0}).value() == 0);
 
 	auto sender = sluice::sender::open(name, buses).value();
 	auto subscriber = sluice::subscriber::open(name, buses).value();
@@ -180,12 +195,52 @@ static void the_kinds_of_the_module_work()
 	passed++;
 }
 
+static void channels_are_created_queried_and_removed()
+{
+	auto name = "cpp-created-" + std::to_string(getpid());
+	sluice::create_pipe(name).value();
+	sluice::create_ring(name).value();
+	sluice::create_bus(name).value();
+	sluice::create_map(name).value();
+	EXPECT(sluice::create_map(name).error().number() == EEXIST);
+	EXPECT(sluice::query_channel(SLUICE_KIND_PIPE, name).value().uid == getuid());
+	EXPECT(sluice::query_ring(name).value().producer == SLUICE_RING_ROLE_VACANT);
+	EXPECT(sluice::query_bus(name).value().subscribers == 0);
+	EXPECT(sluice::query_map(name).value().entries == 0);
+	EXPECT(sluice::query_map(name, "/nowhere").error().number() == ENOENT);
+	EXPECT(sluice::query_map(std::string_view{"a\0b", 3}).error().number() == EINVAL);
+	for (auto kind : {SLUICE_KIND_PIPE, SLUICE_KIND_RING, SLUICE_KIND_BUS, SLUICE_KIND_MAP})
+		sluice::unlink_channel(kind, name).value();
+	EXPECT(sluice::query_bus(name).error().number() == ENOENT);
+	passed++;
+}
+
+static void a_feed_is_read()
+{
+	auto reader = sluice::feed_reader::open({}).value();
+	EXPECT(reader.recv(sluice::never).error().would_block());
+	EXPECT(sluice::feed_reader::open({}).error().number() == EBUSY);
+	sluice_feed_start start{};
+	start.size = sizeof(start);
+	start.cpu = SLUICE_FEED_CPU_ANY;
+	start.interval_ns = 1000000;
+	start.count = 5;
+	start.length = 64;
+	EXPECT(ioctl(reader.fd(), SLUICE_FEED_START, &start) == 0);
+	EXPECT(sluice::data_of(reader.recv(10s).value()).size() == 64);
+	EXPECT(sluice::query_feed("cpp-nowhere").error().number() == ENOENT);
+	passed++;
+}
+
 int main(int argc, char **argv)
 {
 	records_are_released_by_their_objects();
 	an_end_and_errors_are_results();
 	a_path_connects_two_threads();
-	if (argc > 1 && std::string_view{argv[1]} == "module")
+	if (argc > 1 && std::string_view{argv[1]} == "module") {
 		the_kinds_of_the_module_work();
+		channels_are_created_queried_and_removed();
+		a_feed_is_read();
+	}
 	std::printf("%d passed, 0 failed\n", passed);
 }

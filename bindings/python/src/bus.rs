@@ -2,9 +2,11 @@
 //! Buses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use sluice::Timeout;
 use sluice::bus::{self, BusInfo, Header, Mode, Policy, RecvError, SendError, SubscriberInfo};
 
 use crate::buffer::Input;
@@ -13,7 +15,7 @@ use crate::error::OrRaise as _;
 use crate::options::{Keywords, Name, apply, common, named_value};
 use crate::python::{fields, info};
 use crate::requests::{Client, Server};
-use crate::wait::{Limit, Pending as _, Seconds, Waiting, readable, wait_for};
+use crate::wait::{Limit, Pending as _, Seconds, Waiting, poll, wait_for};
 
 /// Buses: messages from many senders to many subscribers, and requests with their replies.
 ///
@@ -255,7 +257,15 @@ impl Subscriber {
         attempt: impl FnMut(&mut bus::Subscriber) -> Result<PyResult<T>, RecvError>,
     ) -> PyResult<T> {
         self.subscriber
-            .with(|subscriber| wait_for(py, limit, subscriber, attempt, readable))
+            .with(|subscriber| wait_for(py, limit, subscriber, attempt, sleep))
+    }
+}
+
+/// Waits for a message, which stays the next one.
+fn sleep(subscriber: &mut bus::Subscriber, time: Duration) -> Result<(), RecvError> {
+    match poll(subscriber, libc::POLLIN, time) {
+        0 => Err(RecvError::TimedOut(Timeout::receiving(time, subscriber))),
+        _ => Ok(()),
     }
 }
 

@@ -96,31 +96,45 @@ pub trait Pending: StdError + Send + Sized + 'static {
     fn timed_out(limit: Duration) -> Self;
     /// Whether it is one of the two.
     fn is_pending(&self) -> bool;
+
+    /// The error of the whole wait, with what the one of its last part knows of the peer.
+    fn after(self, _last: Option<Self>) -> Self {
+        self
+    }
 }
 
 macro_rules! pending {
-    ($($error:ty: $pending:ident;)*) => {$(
+    ($($error:ty: $pending:ident $($of_peer:ident)?;)*) => {$(
         impl Pending for $error {
             fn pending() -> Self {
                 Self::$pending
             }
 
             fn timed_out(limit: Duration) -> Self {
-                Self::TimedOut(limit)
+                Self::TimedOut(limit.into())
             }
 
             fn is_pending(&self) -> bool {
                 matches!(self, Self::$pending | Self::TimedOut(_))
             }
+
+            $(fn $of_peer(self, last: Option<Self>) -> Self {
+                match (self, last) {
+                    (Self::TimedOut(whole), Some(Self::TimedOut(last))) => {
+                        Self::TimedOut(last.with_limit(whole.limit()))
+                    }
+                    (error, _) => error,
+                }
+            })?
         }
     )*};
 }
 
 pending! {
-    ring::SendError: Full;
-    ring::RecvError: Empty;
+    ring::SendError: Full after;
+    ring::RecvError: Empty after;
     bus::SendError: Full;
-    bus::RecvError: Empty;
+    bus::RecvError: Empty after;
     map::WatchError: Empty;
     feed::RecvError: Empty;
 }
@@ -134,18 +148,20 @@ pub fn wait_for<S: Send, T, E: Pending>(
     mut attempt: impl FnMut(&mut S) -> Result<PyResult<T>, E>,
     mut sleep: impl FnMut(&mut S, Duration) -> Result<(), E> + Send,
 ) -> PyResult<T> {
-    let mut waiting = None;
+    let (mut waiting, mut last) = (None, None);
     loop {
         match attempt(endpoint) {
             Err(error) if error.is_pending() => {}
             done => return done.or_raise(py)?,
         }
         let waiting = waiting.get_or_insert_with(|| Waiting::new(limit));
-        let slice = waiting.slice::<E>().or_raise(py)?;
-        match py.detach(|| sleep(endpoint, slice)) {
+        let slice = waiting.slice().map_err(|error: E| error.after(last.take()));
+        let slice = slice.or_raise(py)?;
+        last = match py.detach(|| sleep(endpoint, slice)) {
             Err(error) if !error.is_pending() => return Err(exception(py, &error)),
-            _ => py.check_signals()?,
-        }
+            slept => slept.err(),
+        };
+        py.check_signals()?;
     }
 }
 

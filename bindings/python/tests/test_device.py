@@ -153,6 +153,19 @@ def test_a_pipe_is_read_in_a_task(name: str) -> None:
     assert asyncio.run(asyncio.wait_for(main(), LIMIT)) == bytes(500_000)
 
 
+def test_a_timeout_without_a_peer_says_so(name: str) -> None:
+    with sluice.Ring.consumer(name, create=True) as consumer:
+        with pytest.raises(sluice.Timeout, match="after 120ms: no producer has the ring .* open in .*same cgroup"):
+            consumer.recv(0.12)
+        with sluice.Ring.producer(name), pytest.raises(sluice.Timeout, match="sent nothing for 10ms"):
+            consumer.recv(0.01)
+    with sluice.Bus.subscriber(name, create=True) as subscriber:
+        with pytest.raises(sluice.Timeout, match="after 10ms: no sender has the bus"):
+            subscriber.recv(0.01)
+        with sluice.Bus.sender(name), pytest.raises(sluice.Timeout, match="no message for 10ms"):
+            subscriber.recv(0.01)
+
+
 def test_a_message_reaches_every_subscriber(name: str) -> None:
     with (
         sluice.Bus.subscriber(name, create=True) as first,
@@ -361,6 +374,8 @@ def test_changes_are_watched(name: str) -> None:
             with pytest.raises(sluice.Error, match="watched already"):
                 entries.watch()
             event = watcher.recv(LIMIT)
+            fields = f"change='created', key={event.key!r}, sequence={event.sequence}, version={event.version}, missed=0"
+            assert repr(event) == f"Event({fields})"
             assert (event.change, event.key, event.sequence, event.missed) == ("created", b"key", 1, 0)
             with pytest.raises(sluice.WouldBlock):
                 watcher.recv(0)

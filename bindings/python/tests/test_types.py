@@ -81,3 +81,9 @@ def test_everything_public_has_a_docstring() -> None:
                 # The fields of records have the description of their class.
                 if not member.startswith("_") and callable(value):
                     assert value.__doc__, f"{name}.{member}"
+
+
+def test_a_representation_has_all_fields() -> None:
+    for cls, names in sluice._methods._FIELDS.items():
+        shown = {name for name, value in vars(cls).items() if not name.startswith("_") and not callable(value)}
+        assert set(names) == shown, cls

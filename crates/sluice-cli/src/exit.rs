@@ -178,7 +178,7 @@ mod tests {
         let error = map::OpenError::NotDurable { name };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         let time = Duration::from_secs(1);
-        let error = anyhow::Error::new(bus::RecvError::TimedOut(time)).context("receiving");
+        let error = anyhow::Error::new(bus::RecvError::TimedOut(time.into())).context("receiving");
         assert_eq!(status(&error), ExitCode::from(TIMED_OUT));
         let error = anyhow::Error::new(WatchError::TimedOut(time)).context("watching");
         assert_eq!(status(&error), ExitCode::from(TIMED_OUT));

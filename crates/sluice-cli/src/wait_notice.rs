@@ -32,3 +32,8 @@ pub fn with_wait_notice_if<T>(
         outcome
     })
 }
+
+/// What a command waits for, and how to find out whether the other side has opened the same name in another cgroup.
+pub fn elsewhere(awaited: &str) -> String {
+    format!("{awaited}; 'sudo sluice ls --all' lists other cgroups, too")
+}

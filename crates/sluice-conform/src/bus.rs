@@ -3,8 +3,8 @@
 
 use nix::unistd::{getegid, geteuid};
 use sluice::bus::{
-    self, Client, Header, Message, OpenError, Options, Policy, RecvError, Request, SendError,
-    Sender, Server, Subscriber,
+    self, Client, Header, MappedSubscriber, Message, OpenError, Options, Policy, RecvError,
+    Request, SendError, Sender, Server, Subscriber,
 };
 
 use crate::peer::{Endpoint, Opened};
@@ -13,6 +13,7 @@ use crate::words::{self, Settings, failed, refused, within};
 enum End {
     /// At least one of the two.
     Open(Option<Sender>, Option<Subscriber>),
+    Mapped(Box<MappedSubscriber>),
     Client(Client),
     /// With its last request, unless that has a reply.
     Server(Server, Option<Request>),
@@ -36,6 +37,9 @@ impl Bus {
             "endpoint" => options
                 .endpoint()
                 .map(|(sender, subscriber)| End::Open(Some(sender), Some(subscriber))),
+            "mapped" => options
+                .mapped_subscriber()
+                .map(|subscriber| End::Mapped(Box::new(subscriber))),
             "client" => options.client().map(End::Client),
             "server" => options.server().map(|server| End::Server(server, None)),
             _ => return None,
@@ -53,6 +57,7 @@ impl Bus {
         match &self.end {
             End::Open(Some(sender), _) => Some(sender.id()),
             End::Open(None, subscriber) => subscriber.as_ref().map(Subscriber::id),
+            End::Mapped(subscriber) => Some(subscriber.id()),
             End::Client(client) => Some(client.id()),
             End::Server(server, _) => Some(server.id()),
         }
@@ -61,7 +66,9 @@ impl Bus {
 
 /// None: a mode or a policy does not exist.
 fn options(name: &str, settings: Settings<'_>) -> Option<Options> {
-    let options = settings.apply(bus::Bus::named(name));
+    let options = settings
+        .apply(bus::Bus::named(name))
+        .mappable(settings.has("mappable"));
     let mut options = match settings.text("mode") {
         None => options,
         Some("multicast") => options.multicast(),
@@ -101,6 +108,7 @@ impl Endpoint for Bus {
                 let sent = sender.as_ref().and_then(|sender| send(sender, words));
                 sent.or_else(|| receive(subscriber.as_mut()?, &mut self.from, words))
             }
+            End::Mapped(subscriber) => receive_in_place(subscriber, words),
             End::Client(client) => call(client, words),
             End::Server(server, request) => serve(server, request, words),
         }
@@ -191,6 +199,18 @@ fn receive_many(subscriber: &mut Subscriber, count: Option<u64>) -> Result<Strin
         0 => format!("received {received}"),
         lost => format!("received {received} lost {lost} of {}", received + lost),
     })
+}
+
+fn receive_in_place(subscriber: &mut MappedSubscriber, words: &[&str]) -> Option<String> {
+    let result = match *words {
+        ["recv", ref time @ ..] => {
+            let received = within!(time, subscriber, recv | try_recv | recv_timeout());
+            received.map(|message| format!("message {}", words::word(&message.bytes().to_vec())))
+        }
+        ["release"] => subscriber.release().map(|()| "ok".to_owned()),
+        _ => return None,
+    };
+    Some(result.unwrap_or_else(|error| of_recv(&error)))
 }
 
 fn of_recv(error: &RecvError) -> String {

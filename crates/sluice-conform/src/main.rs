@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! sluice-conform: whether an implementation of rings, buses and maps behaves as others do. spec/conformance/ has the lists of behaviours.
+//! sluice-conform: whether an implementation of channels behaves as others do. spec/conformance/ has the lists of behaviours.
 //!
 //! A peer is a program that has an endpoint: one side of a ring, a subscriber of a bus. It reads a command per line and prints a result per
 //! line; docs/abi/conformance.md has both. `run` starts each pair of peers for each behaviour, gives them the commands, and compares what
@@ -8,8 +8,10 @@
 mod bad_peer;
 mod bus;
 mod content;
+mod feed;
 mod map;
 mod peer;
+mod pipe;
 mod process;
 mod report;
 mod ring;
@@ -38,7 +40,7 @@ enum Command {
         /// A program as peer, with its arguments; beside the Rust library
         #[arg(long = "peer", value_name = "COMMAND")]
         peers: Vec<String>,
-        /// What needs the kernel module: rings on the device, buses and maps, instead of rings over memfd
+        /// What needs the kernel module: rings on the device, and the other kinds, instead of rings over memfd
         #[arg(long)]
         module: bool,
         /// Each program as first one only with the next one that has the commands

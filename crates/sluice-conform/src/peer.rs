@@ -9,7 +9,9 @@ use sluice::ring::{Listener, Socket, SocketOptions};
 use sluice::{Channel, Kind, Options};
 
 use crate::bus::Bus;
+use crate::feed::Feed;
 use crate::map::Map;
+use crate::pipe::Pipe;
 use crate::process::UNSUPPORTED;
 use crate::ring::Ring;
 use crate::words::{Settings, refused};
@@ -73,6 +75,8 @@ impl Served {
                 let opened = match side {
                     "producer" | "consumer" => Ring::open(self.ring_options(name, settings), side),
                     "map" | "reader" | "writer" => Map::open(name, side, settings),
+                    "pipe-reader" | "pipe-writer" => Pipe::open(name, side, settings),
+                    "feed-reader" | "feed-consumer" => Feed::open(name, side),
                     _ => Bus::open(name, side, settings)?,
                 };
                 self.keep(opened)
@@ -116,6 +120,7 @@ impl Served {
 /// None: there is no such kind.
 fn remove(verb: &str, kind: &str, name: &str) -> Option<Result<(), String>> {
     let kind = match kind {
+        "pipe" => Kind::Pipe,
         "ring" => Kind::Ring,
         "bus" => Kind::Bus,
         "map" => Kind::Map,

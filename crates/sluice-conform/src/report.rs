@@ -197,7 +197,7 @@ impl Report {
 
 /// A behaviour that has not reached its end may have left a persistent channel.
 fn unlink(name: &str) {
-    for kind in [Kind::Ring, Kind::Bus, Kind::Map] {
+    for kind in [Kind::Pipe, Kind::Ring, Kind::Bus, Kind::Map] {
         let _ = Channel::new(kind, name).and_then(|channel| channel.unlink());
     }
 }

@@ -9,6 +9,8 @@ const RING: &str = include_str!("../../../spec/conformance/ring.txt");
 const DEVICE: &str = include_str!("../../../spec/conformance/device.txt");
 const BUS: &str = include_str!("../../../spec/conformance/bus.txt");
 const MAP: &str = include_str!("../../../spec/conformance/map.txt");
+const PIPE: &str = include_str!("../../../spec/conformance/pipe.txt");
+const FEED: &str = include_str!("../../../spec/conformance/feed.txt");
 
 /// What carries the rings of ring.txt.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,7 @@ pub fn behaviours(carrier: Carrier) -> Result<Vec<Behaviour>> {
         Carrier::Module => {
             let on_device = rings.filter(Behaviour::is_of_both_carriers).map(on_device);
             let mut all: Vec<Behaviour> = on_device.collect::<Result<_>>()?;
-            for text in [DEVICE, BUS, MAP] {
+            for text in [DEVICE, BUS, MAP, PIPE, FEED] {
                 all.extend(parse(text)?);
             }
             all

@@ -258,7 +258,7 @@ impl Error {
             Self::Destroyed { .. } => (libc::EPIPE, REOPEN),
             Self::NoReader { .. } => (
                 libc::ENXIO,
-                "start the reader first, or use a blocking open",
+                "start the reader first in the same cgroup, or use a blocking open",
             ),
             Self::CapacityLimit { .. } => (
                 libc::EPERM,
@@ -295,7 +295,7 @@ fn to_create(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Pipe | Kind::Ring | Kind::Bus | Kind::Map => {
             format!(
-                "'sluice {kind} ls' lists what exists, 'sluice {kind} create {name}' creates it"
+                "'sluice {kind} create {name}' creates it, 'sudo sluice ls --all' shows whether another cgroup has it"
             )
         }
         Kind::Feed => {

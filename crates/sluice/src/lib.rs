@@ -81,6 +81,7 @@ mod shared;
 mod store_error;
 mod sys;
 mod system_error;
+mod timeout;
 #[cfg(feature = "tokio")]
 mod tokio;
 #[cfg(feature = "serde")]
@@ -108,6 +109,7 @@ pub use scope::Scope;
 pub use shared::bytes::Bytes;
 pub use store_error::StoreError;
 pub use system_error::SystemError;
+pub use timeout::Timeout;
 #[cfg(feature = "serde")]
 pub use typed::{CodecError, Typed, TypedError};
 pub use usage::{Account, Usage, usage};

@@ -3,7 +3,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,6 +66,12 @@ impl Scope {
             Cgroup::Root => abi::SCOPE_ROOT,
             Cgroup::Directory(fd) => fd.as_fd().as_raw_fd(),
         }
+    }
+
+    /// The inode of the directory of the caller's cgroup, which is the number of the cgroup. None without the usual mount of cgroup v2.
+    pub(crate) fn own_cgroup_number() -> Option<u64> {
+        let directory = format!("/sys/fs/cgroup{}", own_cgroup()?);
+        Some(fs::metadata(directory).ok()?.ino())
     }
 
     pub(crate) fn not_a_cgroup_directory(&self) -> Error {

@@ -26,6 +26,7 @@ topic!(
         both_sides_print_a_summary,
         a_signal_ends_a_subscriber_after_its_summary,
         a_sender_waits_for_the_bus_and_a_subscriber,
+        a_subscriber_prints_what_it_waits_for,
         a_destroyed_bus_ends_its_subscribers,
         an_evicted_subscriber_fails,
         a_request_is_answered_by_a_command,
@@ -251,6 +252,16 @@ fn a_sender_waits_for_the_bus_and_a_subscriber(context: &Context) -> Result<()> 
     expect_output(context, text, "hello\n")
 }
 
+fn a_subscriber_prints_what_it_waits_for(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create --count 1 2> log &
+        until grep -q "waiting for a sender of 'frames' in" log; do sleep 0.1; done
+        grep -q "run 'sluice bus pub frames' there; 'sudo sluice ls --all' lists other cgroups" log
+        sluice bus pub frames <<< hello
+        wait $!"#;
+    expect_output(context, text, "hello\n")
+}
+
 fn a_destroyed_bus_ends_its_subscribers(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus sub frames --create > received &
@@ -276,7 +287,10 @@ fn an_evicted_subscriber_fails(context: &Context) -> Result<()> {
         seq 100000 | sluice bus pub frames
         await bus frames readers 0
         cat <&3 > /dev/null &
-        wait $subscriber"#;
+        copy=$!
+        wait $subscriber || status=$?
+        wait $copy
+        exit $status"#;
     script(context, text)?.expect_failure(1, &["evicted", "receive faster"])
 }
 
@@ -413,7 +427,7 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     let lonely = shell(context, "sluice bus pub frames <<< hello")?;
     lonely.expect_failure(NO_CHANNEL, &["no subscriber"])?;
     let late = sluice(context, "bus sub frames --timeout 1s")?;
-    late.expect_failure(TIMED_OUT, &["timeout", "no message for 1s"])?;
+    late.expect_failure(TIMED_OUT, &["timeout", "no sender has the bus"])?;
     let unprivileged = |arguments: &str| {
         let unprivileged = "setpriv --bounding-set=-sys_admin,-sys_resource sluice bus";
         shell(context, &format!("{unprivileged} {arguments}"))

@@ -48,6 +48,7 @@ topic!(
         an_idle_task_with_mapped_memory_is_woken,
         the_state_of_the_bus_and_of_each_endpoint_is_shown,
         a_list_of_subscribers_spans_several_pages,
+        a_timeout_without_a_sender_says_so,
         an_endpoint_can_be_attached_again,
         each_failure_has_its_own_error,
     ],
@@ -387,7 +388,10 @@ fn messages_are_received_in_place(_: &Context) -> Result<()> {
     let empty = subscriber.try_recv().map(drop);
     ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
     let late = subscriber.recv_timeout(SHORT).map(drop);
-    ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
+    ensure!(
+        matches!(&late, Err(RecvError::TimedOut(over)) if over.limit() == SHORT),
+        "{late:?}"
+    );
     let own = subscriber.info()?.endpoint.context("no endpoint")?;
     expect("its state", (own.mapped, own.lag), (true, 0))
 }
@@ -484,7 +488,10 @@ fn calls_that_do_not_wait_and_timeouts(_: &Context) -> Result<()> {
             subscriber.recv_batch_timeout(SHORT).map(drop),
             subscriber.recv_into_timeout(&mut [0], SHORT).map(drop),
         ] {
-            ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
+            ensure!(
+                matches!(&late, Err(RecvError::TimedOut(over)) if over.limit() == SHORT),
+                "{late:?}"
+            );
         }
         ensure!(began.elapsed() >= 3 * SHORT, "{:?}", began.elapsed());
     }
@@ -550,7 +557,10 @@ fn an_idle_task_is_woken_by_a_reply(_: &Context) -> Result<()> {
         let sender = AsyncSender::new(sender)?;
         let mut subscriber = AsyncSubscriber::new(subscriber)?;
         let late = subscriber.recv_timeout(SHORT).await.map(drop);
-        ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
+        ensure!(
+            matches!(&late, Err(RecvError::TimedOut(over)) if over.limit() == SHORT),
+            "{late:?}"
+        );
         let sending = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
             sender.send_to(id, b"reply").await
@@ -598,7 +608,10 @@ fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
         drop(subscriber.recv().await?);
         expect("the lag before a wait", sender.info()?.lag, 1)?;
         let late = subscriber.recv_timeout(SHORT).await.map(drop);
-        ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
+        ensure!(
+            matches!(&late, Err(RecvError::TimedOut(over)) if over.limit() == SHORT),
+            "{late:?}"
+        );
         expect("the lag after it", sender.info()?.lag, 0)?;
         let sending = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
@@ -682,6 +695,34 @@ fn a_list_of_subscribers_spans_several_pages(_: &Context) -> Result<()> {
     let ids = |one: &sluice::bus::SubscriberInfo| one.id;
     let expected: Vec<u64> = all.iter().map(Subscriber::id).collect();
     expect("the ids", listed.iter().map(ids).collect(), expected)
+}
+
+fn a_timeout_without_a_sender_says_so(_: &Context) -> Result<()> {
+    let bus = frames().mappable(true).policies([Policy::Block]);
+    let (mut copying, mut mapped) = (bus.subscriber()?, bus.mapped_subscriber()?);
+    let mut texts = || {
+        let copied = copying.recv_timeout(SHORT).map(drop).err();
+        let in_place = mapped.recv_timeout(SHORT).map(drop).err();
+        [copied, in_place].map(|late| late.map(|late| sluice::explain(&late)))
+    };
+    let channel = bus.channel()?;
+    let absent = format!("no sender has the bus 'frames' open in {}", channel.scope());
+    for text in texts() {
+        let text = text.context("a message")?;
+        ensure!(
+            text.contains(&absent) && text.contains("in the same cgroup"),
+            "{text}"
+        );
+    }
+    let _sender = bus.sender()?;
+    for text in texts() {
+        let text = text.context("a message")?;
+        ensure!(
+            text.contains("had no message for") && !text.contains("cgroup"),
+            "{text}"
+        );
+    }
+    Ok(())
 }
 
 fn an_endpoint_can_be_attached_again(_: &Context) -> Result<()> {

@@ -12,6 +12,7 @@
 
 static struct sluice_sender *sender;
 static struct sluice_subscriber *subscriber;
+static struct sluice_mapped_subscriber *mapped;
 static struct sluice_client *client;
 static struct sluice_server *server;
 /* The server's last request, unless it has a reply. */
@@ -48,12 +49,15 @@ int bus_open(const char *name, const char *side, const struct command *command)
 	options.policies = policies_of(setting(command, "policies"));
 	options.policy = policies_of(setting(command, "policy"));
 	options.limit = setting_number(command, "limit");
+	options.flags = has_setting(command, "mappable") ? SLUICE_MAPPABLE : 0;
 	if (!strcmp(side, "sender"))
 		return sluice_bus_open_sender(name, &options, &sender);
 	if (!strcmp(side, "subscriber"))
 		return sluice_bus_open_subscriber(name, &options, &subscriber);
 	if (!strcmp(side, "endpoint"))
 		return sluice_bus_open_endpoint(name, &options, &sender, &subscriber);
+	if (!strcmp(side, "mapped"))
+		return sluice_bus_open_mapped_subscriber(name, &options, &mapped);
 	if (!strcmp(side, "client"))
 		return sluice_bus_open_client(name, &options, &client);
 	if (!strcmp(side, "server"))
@@ -65,11 +69,13 @@ void bus_close(void)
 {
 	sluice_sender_close(sender);
 	sluice_subscriber_close(subscriber);
+	sluice_mapped_subscriber_close(mapped);
 	sluice_client_close(client);
 	sluice_request_drop(request);
 	sluice_server_close(server);
 	sender = NULL;
 	subscriber = NULL;
+	mapped = NULL;
 	client = NULL;
 	request = NULL;
 	server = NULL;
@@ -186,6 +192,15 @@ static int execute_receive(const struct command *command)
 	return 1;
 }
 
+static void receive_in_place(int timeout)
+{
+	int returned = sluice_mapped_subscriber_recv(mapped, &last, timeout);
+
+	print_message(returned, last.bytes, last.length);
+	if (returned == 0)
+		sluice_mapped_subscriber_release(mapped);
+}
+
 static void print_own_credentials(void)
 {
 	struct sluice_bus_state state;
@@ -245,6 +260,10 @@ int bus_execute(const struct command *command)
 
 	if ((sender || subscriber) && !strcmp(verb, "whoami"))
 		print_own_credentials();
+	else if (mapped && !strcmp(verb, "recv"))
+		receive_in_place(time_of(command, 1));
+	else if (mapped && !strcmp(verb, "release"))
+		print_sent(sluice_mapped_subscriber_flush(mapped));
 	else if (client && !strcmp(verb, "call"))
 		call(command);
 	else if (server && !strcmp(verb, "request"))

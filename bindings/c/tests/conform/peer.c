@@ -2,6 +2,7 @@
 /* A peer for sluice-conform, which docs/abi/conformance.md describes: commands in, results out. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,11 @@ static int open_endpoint(const struct command *command)
 
 	if (returned == 1)
 		returned = bus_open(name, side, command);
-	return returned == 1 ? map_open(name, side, command) : returned;
+	if (returned == 1)
+		returned = map_open(name, side, command);
+	if (returned == 1)
+		returned = pipe_open(name, side, command);
+	return returned == 1 ? feed_open(name, side) : returned;
 }
 
 static int remove_channel(const struct command *command)
@@ -157,7 +162,12 @@ static int remove_channel(const struct command *command)
 	static const struct {
 		const char *name;
 		uint32_t kind;
-	} kinds[] = { { "ring", SLUICE_KIND_RING }, { "bus", SLUICE_KIND_BUS }, { "map", SLUICE_KIND_MAP } };
+	} kinds[] = {
+		{ "pipe", SLUICE_KIND_PIPE },
+		{ "ring", SLUICE_KIND_RING },
+		{ "bus", SLUICE_KIND_BUS },
+		{ "map", SLUICE_KIND_MAP },
+	};
 	const char *name = word_of(command, 2);
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -175,6 +185,8 @@ static void leave(int aborts)
 	ring_close(aborts);
 	bus_close();
 	map_close();
+	pipe_close();
+	feed_close();
 	printf("ok");
 }
 
@@ -188,7 +200,8 @@ static void execute(const struct command *command)
 		print_done(remove_channel(command));
 	else if (!strcmp(verb, "close") || !strcmp(verb, "abort"))
 		leave(verb[0] == 'a');
-	else if (!ring_execute(command) && !bus_execute(command) && !map_execute(command))
+	else if (!ring_execute(command) && !bus_execute(command) && !map_execute(command) && !pipe_execute(command) &&
+		 !feed_execute(command))
 		printf("unsupported");
 }
 
@@ -196,6 +209,8 @@ int main(void)
 {
 	char line[4096];
 
+	/* A write to a pipe without a reader has a result. */
+	signal(SIGPIPE, SIG_IGN);
 	for (uint64_t place = 0; place < TABLE_SIZE; place++)
 		table[place] = place * 2654435761 >> 16;
 	while (fgets(line, sizeof(line), stdin)) {

@@ -42,14 +42,20 @@ void print_refusal(int returned);
 int ring_open(const char *name, const char *side, const struct command *command);
 int bus_open(const char *name, const char *side, const struct command *command);
 int map_open(const char *name, const char *side, const struct command *command);
+int pipe_open(const char *name, const char *side, const struct command *command);
+int feed_open(const char *name, const char *side);
 
 /* Each returns 0 if it is no command of the kind, or if there is no endpoint of it. */
 int ring_execute(const struct command *command);
 int bus_execute(const struct command *command);
 int map_execute(const struct command *command);
+int pipe_execute(const struct command *command);
+int feed_execute(const struct command *command);
 
 void ring_close(int aborts);
 void bus_close(void);
 void map_close(void);
+void pipe_close(void);
+void feed_close(void);
 
 #endif

@@ -286,14 +286,20 @@ class _Request:
         return await _in_thread(self.reply, reply, timeout)
 
 
+# In the order of the stub: the extension has no order of its own.
+_FIELDS = {
+    Message: ("data", "sender", "target", "sequence", "lost", "pid", "uid", "gid"),
+    Entry: ("value", "version", "ttl"),
+    Event: ("change", "key", "sequence", "version", "missed"),
+    Packet: ("data", "sequence", "lost", "time_ns"),
+}
+
+
 @_extends(Message, Request, Entry, Event, Packet)
 class _Fields:
     def __repr__(self):
-        classes = [cls for cls in (Message, type(self)) if isinstance(self, cls)]
-        names = dict.fromkeys(name for cls in classes for name in vars(cls) if not name.startswith("_"))
-        fields = ((name, getattr(self, name)) for name in names)
-        texts = (f"{name}={value!r}" for name, value in fields if not callable(value))
-        return f"{type(self).__name__}({', '.join(texts)})"
+        names = next(names for cls, names in _FIELDS.items() if isinstance(self, cls))
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 @_extends(PipeReader)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
 use clap::Args;
-use sluice::bus::{Message, Options, Policy, RecvError, Subscriber};
+use sluice::bus::{BusInfo, Message, Options, Policy, RecvError, Subscriber};
 
 use super::args::{OpenBusArgs, PolicyName};
 use super::output::push;
@@ -16,6 +16,7 @@ use crate::output;
 use crate::ring::codec::{Format, Framing};
 use crate::signals::FinalReport;
 use crate::stream;
+use crate::wait_notice::{elsewhere, with_wait_notice_if};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -89,7 +90,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         buffer: Vec::new(),
         stats,
     };
-    let outcome = received.receive_all(&mut subscriber, arguments, &output);
+    let outcome =
+        arguments.with_notice(|| received.receive_all(&mut subscriber, arguments, &output))?;
     summary.print()?;
     outcome
 }
@@ -112,6 +114,20 @@ impl Arguments {
         let bus = self.bus.options()?.monitor(self.monitor);
         let bus = bus.with(self.policy.map(Policy::from), Options::policy);
         Ok(bus.with(self.limit, Options::limit).subscriber()?)
+    }
+
+    /// Receives. Prints a notice if the bus never had a sender. With a timeout the error says so; with a summary, standard error is for that.
+    fn with_notice<T>(&self, receive: impl FnOnce() -> T) -> Result<T> {
+        let bus = self.bus.options()?;
+        let channel = bus.channel()?;
+        let (name, scope) = (channel.name(), channel.scope());
+        let awaited = format!("a sender of '{name}' in {scope}; run 'sluice bus pub {name}' there");
+        let is_unused = |info: BusInfo| info.senders == 0 && info.sent == 0;
+        Ok(with_wait_notice_if(
+            || !self.summary && self.timeout.is_none() && bus.info().is_ok_and(is_unused),
+            &elsewhere(&awaited),
+            receive,
+        ))
     }
 }
 

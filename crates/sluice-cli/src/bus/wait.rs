@@ -7,6 +7,7 @@ use anyhow::Result;
 use sluice::bus::{BusInfo, Mode, OpenError, Options};
 
 use crate::ring::wait::WaitLimit;
+use crate::wait_notice::elsewhere;
 
 /// Opens a bus, and waits up to this time for it and for a receiver of its messages, which `peer` names.
 pub fn open<E>(
@@ -22,15 +23,13 @@ pub fn open<E>(
     }
     let channel = bus.channel()?;
     let (name, scope) = (channel.name(), channel.scope());
-    let end = limit.retry(&format!("the bus '{name}' in {scope}"), || {
-        match open(bus) {
-            Err(OpenError::Open(sluice::Error::NotFound { .. })) => Ok(None),
-            other => Ok(Some(other?)),
-        }
+    let awaited = elsewhere(&format!("the bus '{name}' in {scope}"));
+    let end = limit.retry(&awaited, || match open(bus) {
+        Err(OpenError::Open(sluice::Error::NotFound { .. })) => Ok(None),
+        other => Ok(Some(other?)),
     })?;
-    limit.retry(&format!("{peer} of '{name}' in {scope}"), || {
-        Ok(has_receiver(&info(&end)?).then_some(()))
-    })?;
+    let awaited = elsewhere(&format!("{peer} of '{name}' in {scope}"));
+    limit.retry(&awaited, || Ok(has_receiver(&info(&end)?).then_some(())))?;
     Ok(end)
 }
 

@@ -6,7 +6,7 @@ use sluice::pipe::{Reader, Writer};
 use sluice::{Channel, Name, Options, Pipe, Scope};
 
 use crate::args::{self, OpenChannelArgs, With};
-use crate::wait_notice::with_wait_notice;
+use crate::wait_notice::{elsewhere, with_wait_notice};
 
 #[derive(Args)]
 pub struct OpenArgs {
@@ -68,7 +68,9 @@ impl Target {
             ),
             Self::Named(channel, _) => {
                 let (name, scope) = (channel.name(), channel.scope());
-                format!("{peer} at '{name}' in {scope}; run 'sluice pipe {verb} {name}' there")
+                elsewhere(&format!(
+                    "{peer} at '{name}' in {scope}; run 'sluice pipe {verb} {name}' there"
+                ))
             }
         }
     }

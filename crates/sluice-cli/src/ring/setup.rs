@@ -16,7 +16,7 @@ use super::side::{Role, Side};
 use super::socket::SocketArgs;
 use super::wait::WaitLimit;
 use crate::args::{self, OpenChannelArgs, With};
-use crate::wait_notice::with_wait_notice_if;
+use crate::wait_notice::{elsewhere, with_wait_notice_if};
 
 const NUMA_NODES: &str = "/sys/devices/system/node";
 
@@ -191,7 +191,9 @@ impl Place<'_> {
         match self {
             Self::Named(channel, _) => {
                 let (name, scope) = (channel.name(), channel.scope());
-                format!("{peer} at '{name}' in {scope}; run 'sluice ring {verb} {name}' there")
+                elsewhere(&format!(
+                    "{peer} at '{name}' in {scope}; run 'sluice ring {verb} {name}' there"
+                ))
             }
             _ => {
                 format!("{peer} at the other endpoint; pass it to 'sluice ring {verb} --endpoint'")
@@ -202,7 +204,9 @@ impl Place<'_> {
 
 fn open<S: Side>(channel: &Channel, ring: &Options<Ring>, limit: &WaitLimit) -> Result<S> {
     let (name, scope) = (channel.name(), channel.scope());
-    let awaited = format!("the ring '{name}' in {scope}; run 'sluice ring create {name}' there");
+    let awaited = elsewhere(&format!(
+        "the ring '{name}' in {scope}; run 'sluice ring create {name}' there"
+    ));
     limit.retry(&awaited, || match open_side(ring) {
         Err(SetupError::Open(Error::NotFound { .. })) if limit.is_given() => Ok(None),
         opened => Ok(Some(opened?)),

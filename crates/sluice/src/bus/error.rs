@@ -12,6 +12,7 @@ use crate::diagnosis::{
 };
 use crate::error::Error;
 use crate::system_error::SystemError;
+use crate::timeout::Timeout;
 use crate::wait::Failure;
 
 /// Why a bus was not opened, or a descriptor is no endpoint of one.
@@ -180,7 +181,10 @@ impl SendError {
                 libc::ENOENT,
                 "list those of the bus, or wait for its next message",
             ),
-            Self::NoSubscriber => (libc::ENOTCONN, "start one, and send again"),
+            Self::NoSubscriber => (
+                libc::ENOTCONN,
+                "start one in the same cgroup, and send again",
+            ),
             Self::NotAddressable => (libc::EOPNOTSUPP, "send it to no subscriber in particular"),
             Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::System(error) => return error.diagnose(),
@@ -197,9 +201,9 @@ pub enum RecvError {
     #[error("the bus has no message")]
     Empty,
 
-    /// Timeout: the bus had no message for this time.
-    #[error("timeout: the bus had no message for {0:?}")]
-    TimedOut(Duration),
+    /// Timeout: the bus had no message for this time, or no sender.
+    #[error("{}", .0.message("the bus had no message"))]
+    TimedOut(Timeout),
 
     /// The next message has `len` bytes, and the buffer `room`.
     #[error("the next message has {len} bytes, and the buffer {room}")]
@@ -240,9 +244,9 @@ impl RecvError {
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
             Self::Empty => (libc::EAGAIN, AGAIN),
-            Self::TimedOut(_) => (
+            Self::TimedOut(timeout) => (
                 libc::ETIMEDOUT,
-                "use a longer timeout, or check its senders",
+                timeout.hint("use a longer timeout, or check its senders"),
             ),
             Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
             Self::Notice => (

@@ -17,6 +17,7 @@ use crate::shared::bytes::Bytes;
 use crate::shared::region::{Access, Region};
 use crate::shared::setup_process::SetupProcess;
 use crate::system_error::SystemError;
+use crate::timeout::Timeout;
 use crate::wait::{Wait, wait_readable};
 
 /// Up to this part of the capacity is kept in messages that were dropped and not released yet.
@@ -167,7 +168,7 @@ impl MappedSubscriber {
             let elapsed = began.elapsed();
             match (self.call(bus::RECEIVE_MAX), wait) {
                 (Err(RecvError::Empty), Wait::For(limit)) if elapsed >= limit => {
-                    return Err(RecvError::TimedOut(limit));
+                    return Err(RecvError::TimedOut(Timeout::receiving(limit, self)));
                 }
                 (Err(RecvError::Empty), Wait::For(limit)) => {
                     wait_readable(self.as_fd(), limit - elapsed).map_err(RecvError::new)?;

@@ -12,6 +12,7 @@ use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, RecvError};
 use super::message::{Batch, Header, Message};
 use crate::system_error::SystemError;
+use crate::timeout::Timeout;
 use crate::wait::{Failure, NO_OFFSET, Wait, wait_readable, within};
 
 /// The initial size of the buffer for one message, and for a batch. It grows for larger messages.
@@ -196,7 +197,9 @@ impl Subscriber {
             Ok(len) => Ok(Some(len)),
             Err(Failure::Call(Errno::MSGSIZE)) => Ok(None),
             Err(Failure::Call(errno)) => Err(RecvError::new(errno)),
-            Err(Failure::TimedOut(limit)) => Err(RecvError::TimedOut(limit)),
+            Err(Failure::TimedOut(limit)) => {
+                Err(RecvError::TimedOut(Timeout::receiving(limit, self)))
+            }
         }
     }
 

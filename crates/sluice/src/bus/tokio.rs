@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::message::{Batch, Header, Message};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
 use crate::system_error::SystemError;
+use crate::timeout::Timeout;
 use crate::tokio::Registered;
 use crate::wait::Wait;
 
@@ -164,8 +165,12 @@ impl AsyncSubscriber {
 
     /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
     pub async fn recv_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, RecvError> {
-        let received = time::timeout(timeout, self.recv()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
+        let filled = poll_fn(|cx| self.poll_fill(cx, fill_next));
+        match time::timeout(timeout, filled).await {
+            Ok(filled) => filled?,
+            Err(_) => return Err(no_message(timeout, &self.subscriber)),
+        }
+        self.subscriber.filled_message()
     }
 
     /// As [`Subscriber::try_recv`].
@@ -182,8 +187,12 @@ impl AsyncSubscriber {
     /// As [`recv_batch`](Self::recv_batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers
     /// enabled.
     pub async fn recv_batch_timeout(&mut self, timeout: Duration) -> Result<Batch<'_>, RecvError> {
-        let received = time::timeout(timeout, self.recv_batch()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
+        let filled = poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_batch));
+        match time::timeout(timeout, filled).await {
+            Ok(filled) => filled?,
+            Err(_) => return Err(no_message(timeout, &self.subscriber)),
+        }
+        self.subscriber.filled_batch()
     }
 
     /// As [`Subscriber::try_recv_batch`].
@@ -204,7 +213,7 @@ impl AsyncSubscriber {
         timeout: Duration,
     ) -> Result<Header, RecvError> {
         let received = time::timeout(timeout, self.recv_into(into)).await;
-        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
+        received.unwrap_or_else(|_| Err(no_message(timeout, &self.subscriber)))
     }
 
     /// As [`Subscriber::try_recv_into`].
@@ -289,8 +298,13 @@ impl AsyncMappedSubscriber {
         &mut self,
         timeout: Duration,
     ) -> Result<MappedMessage<'_>, RecvError> {
-        let received = time::timeout(timeout, self.recv()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
+        let filled =
+            poll_fn(|cx| poll_receive(cx, &self.ready, || self.subscriber.fill(Wait::Never)));
+        match time::timeout(timeout, filled).await {
+            Ok(filled) => filled?,
+            Err(_) => return Err(no_message(timeout, &self.subscriber)),
+        }
+        self.subscriber.filled_message()
     }
 
     /// As [`MappedSubscriber::try_recv`].
@@ -331,4 +345,8 @@ fn poll_receive<T>(
             .map_err(|source| SystemError::new(WAITING, source))?;
         ready.clear_ready();
     }
+}
+
+fn no_message(limit: Duration, endpoint: impl AsFd) -> RecvError {
+    RecvError::TimedOut(Timeout::receiving(limit, endpoint))
 }

@@ -20,6 +20,7 @@ use crate::shared::device::Slept;
 use crate::shared::mapping::Mapping;
 use crate::shared::setup_process::SetupProcess;
 use crate::system_error::SystemError;
+use crate::timeout::Timeout;
 use crate::wait::Wait;
 
 #[derive(Debug)]
@@ -115,6 +116,14 @@ impl Connection {
             .map_err(|error| SystemError::new("querying the endpoint", error))
     }
 
+    /// For a wait that has ended by its limit.
+    pub fn timeout(&self, limit: Duration) -> Timeout {
+        match self.role {
+            Role::Producer => Timeout::sending(limit, self.fd()),
+            Role::Consumer => Timeout::receiving(limit, self.fd()),
+        }
+    }
+
     /// Whether the peer has ended. Checks a socket at most once per clock tick.
     pub fn is_closed(&mut self) -> bool {
         self.peer_state() != PeerState::Active
@@ -198,7 +207,7 @@ impl Connection {
             }
             let left = deadline.map(|(until, _)| until.saturating_duration_since(Instant::now()));
             if let (Some(Duration::ZERO), Some((_, time))) = (left, deadline) {
-                return Err(WaitError::TimedOut(time));
+                return Err(WaitError::TimedOut(self.timeout(time)));
             }
             let (found, slept) = self.sleep(method, left, &mut poll)?;
             if slept == Slept::TimedOut {

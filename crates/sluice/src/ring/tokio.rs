@@ -121,7 +121,11 @@ impl AsyncProducer {
         timeout: Duration,
     ) -> Result<(), SendError> {
         let sent = time::timeout(timeout, self.send(record)).await;
-        sent.unwrap_or(Err(SendError::TimedOut(timeout)))
+        sent.unwrap_or_else(|_| {
+            Err(SendError::TimedOut(
+                self.producer.connection.timeout(timeout),
+            ))
+        })
     }
 
     /// As [`Producer::reserve`].
@@ -142,7 +146,11 @@ impl AsyncProducer {
         timeout: Duration,
     ) -> Result<Reservation<'_>, SendError> {
         let room = time::timeout(timeout, self.room(length)).await;
-        room.unwrap_or(Err(SendError::TimedOut(timeout)))?;
+        room.unwrap_or_else(|_| {
+            Err(SendError::TimedOut(
+                self.producer.connection.timeout(timeout),
+            ))
+        })?;
         self.producer.try_reserve(length)
     }
 
@@ -159,7 +167,11 @@ impl AsyncProducer {
     /// As [`flush`](Self::flush), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
     pub async fn flush_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
         let flushed = time::timeout(timeout, self.flush()).await;
-        flushed.unwrap_or(Err(SendError::TimedOut(timeout)))
+        flushed.unwrap_or_else(|_| {
+            Err(SendError::TimedOut(
+                self.producer.connection.timeout(timeout),
+            ))
+        })
     }
 
     /// As [`Producer::is_closed`].
@@ -336,7 +348,11 @@ impl AsyncConsumer {
         timeout: Duration,
     ) -> Result<Option<usize>, RecvError> {
         let received = time::timeout(timeout, self.recv_into(into)).await;
-        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
+        received.unwrap_or_else(|_| {
+            Err(RecvError::TimedOut(
+                self.consumer.connection.timeout(timeout),
+            ))
+        })
     }
 
     /// As [`Consumer::recv`].
@@ -356,7 +372,11 @@ impl AsyncConsumer {
         timeout: Duration,
     ) -> Result<Option<Record<'_>>, RecvError> {
         let found = time::timeout(timeout, self.find()).await;
-        let found = found.unwrap_or(Err(RecvError::TimedOut(timeout)))?;
+        let found = found.unwrap_or_else(|_| {
+            Err(RecvError::TimedOut(
+                self.consumer.connection.timeout(timeout),
+            ))
+        })?;
         Ok(found.map(|len| self.consumer.record(len)))
     }
 
@@ -374,7 +394,11 @@ impl AsyncConsumer {
         timeout: Duration,
     ) -> Result<Option<ReadBatch<'_>>, RecvError> {
         let found = time::timeout(timeout, self.find()).await;
-        let found = found.unwrap_or(Err(RecvError::TimedOut(timeout)))?;
+        let found = found.unwrap_or_else(|_| {
+            Err(RecvError::TimedOut(
+                self.consumer.connection.timeout(timeout),
+            ))
+        })?;
         let consumer = &mut self.consumer;
         Ok(found.map(|_| ReadBatch { consumer }))
     }

@@ -44,6 +44,7 @@ arguments! {
     abi::feed::Info: abi::feed::INFO;
     abi::bus::Info: abi::bus::INFO;
     abi::map::Info: abi::map::INFO;
+    abi::ChannelInfo: abi::ENDPOINT_INFO;
     abi::Unlink: abi::CTL_UNLINK, abi::CTL_DESTROY;
     abi::Features: abi::CTL_FEATURES;
     abi::Usage: abi::CTL_USAGE;

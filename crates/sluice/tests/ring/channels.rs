@@ -84,6 +84,43 @@ fn either_side_may_come_first_and_sleep() {
     }
 }
 
+/// The text of a peer that has not come names the ring and the scope, and the hint the cgroup; of one that is slow, neither.
+#[test]
+fn a_timeout_tells_a_slow_peer_from_one_that_has_not_come() {
+    let ring = unused().create(true);
+    let channel = ring.channel().expect("no name");
+    let mut consumer = ring.consumer().expect("no consumer");
+    let absent = |peer| {
+        let (name, scope) = (channel.name(), channel.scope());
+        format!("no {peer} has the ring '{name}' open in {scope}; start it in the same cgroup")
+    };
+    let late = consumer
+        .recv_timeout(SHORT)
+        .map(drop)
+        .expect_err("a record");
+    let text = sluice::explain(&late);
+    assert!(text.contains(&absent("producer")), "{text}");
+    assert_eq!(late.raw_os_error(), Some(libc::ETIMEDOUT));
+
+    let mut producer = ring.producer().expect("no producer");
+    let late = consumer
+        .recv_timeout(SHORT)
+        .map(drop)
+        .expect_err("a record");
+    let text = sluice::explain(&late);
+    assert!(text.contains("sent nothing for"), "{text}");
+    assert!(!text.contains("cgroup"), "{text}");
+    drop(consumer);
+    let sent = producer.send(b"late");
+    assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
+
+    let mut producer = unused().create(true).producer().expect("no producer");
+    producer.send(b"early").expect("not sent");
+    let late = producer.flush_timeout(SHORT).expect_err("flushed");
+    let text = sluice::explain(&late);
+    assert!(text.contains("no consumer has the ring"), "{text}");
+}
+
 #[test]
 fn a_killed_producer_leaves_its_records() {
     let (producer, consumer) = carrier::ends();

@@ -134,7 +134,7 @@ fn waiting_ends_when_its_time_is_over() {
         let began = Instant::now();
         let late = consumer.recv_timeout(SHORT).map(drop);
         assert!(
-            matches!(late, Err(RecvError::TimedOut(time)) if time == SHORT),
+            matches!(&late, Err(RecvError::TimedOut(over)) if over.limit() == SHORT),
             "{late:?}"
         );
         assert!(began.elapsed() >= SHORT);

@@ -59,7 +59,10 @@ impl CallError {
 
     fn diagnosis(&self) -> Diagnosis {
         let (errno, hint) = match self {
-            Self::NoServer => (libc::ENOTCONN, "start a server, and call again"),
+            Self::NoServer => (
+                libc::ENOTCONN,
+                "start a server in the same cgroup, and call again",
+            ),
             Self::ServerEnded { .. } => (
                 libc::ECONNRESET,
                 "call again if the request may be done twice",

@@ -478,7 +478,7 @@ impl AsyncServer {
     /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
     pub async fn recv_timeout(&mut self, timeout: Duration) -> Result<AsyncRequest, RecvError> {
         let received = time::timeout(timeout, self.recv()).await;
-        received.unwrap_or(Err(RecvError::TimedOut(timeout)))
+        received.unwrap_or(Err(RecvError::TimedOut(timeout.into())))
     }
 
     /// As [`Server::id`].

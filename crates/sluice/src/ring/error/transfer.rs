@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The errors of sending and receiving.
 
-use std::time::Duration;
-
 use sluice_ring::ProtocolViolation;
 
 use crate::diagnosis::{AGAIN, Diagnose as _, Diagnosis, LARGER_BUFFER, REOPEN, diagnosed};
 use crate::system_error::SystemError;
+use crate::timeout::Timeout;
 
 const FORKED: &str = "a ring cannot be used in a child of the process that set it up";
 
@@ -25,9 +24,9 @@ pub enum SendError {
     #[error("the ring is full")]
     Full,
 
-    /// Timeout: the consumer released nothing for this time.
-    #[error("timeout: the consumer released nothing for {0:?}")]
-    TimedOut(Duration),
+    /// Timeout: the consumer released nothing for this time, or has not come.
+    #[error("{}", .0.message("the consumer released nothing"))]
+    TimedOut(Timeout),
 
     /// The consumer has closed the ring.
     #[error("the consumer has closed the ring")]
@@ -66,9 +65,9 @@ pub enum RecvError {
     #[error("the ring is empty")]
     Empty,
 
-    /// Timeout: the producer sent nothing for this time.
-    #[error("timeout: the producer sent nothing for {0:?}")]
-    TimedOut(Duration),
+    /// Timeout: the producer sent nothing for this time, or has not come.
+    #[error("{}", .0.message("the producer sent nothing"))]
+    TimedOut(Timeout),
 
     /// The producer died, or left the ring without closing it, and all sent records were received.
     #[error(
@@ -97,7 +96,7 @@ pub enum RecvError {
 #[derive(Debug)]
 pub(in crate::ring) enum WaitError {
     WouldBlock,
-    TimedOut(Duration),
+    TimedOut(Timeout),
     PeerDied,
     Destroyed,
     ProtocolViolation(ProtocolViolation),
@@ -123,7 +122,7 @@ macro_rules! from_wait_error {
             fn from(error: WaitError) -> Self {
                 match error {
                     WaitError::WouldBlock => Self::$would_block,
-                    WaitError::TimedOut(time) => Self::TimedOut(time),
+                    WaitError::TimedOut(timeout) => Self::TimedOut(timeout),
                     WaitError::PeerDied => Self::PeerDied,
                     WaitError::Destroyed => Self::Destroyed,
                     WaitError::ProtocolViolation(violation) => Self::ProtocolViolation(violation),
@@ -145,9 +144,9 @@ impl SendError {
                 (libc::EMSGSIZE, "set up a larger ring, or split the record")
             }
             Self::Full => (libc::EAGAIN, AGAIN),
-            Self::TimedOut(_) => (
+            Self::TimedOut(timeout) => (
                 libc::ETIMEDOUT,
-                "use a longer timeout, or check the consumer",
+                timeout.hint("use a longer timeout, or check the consumer"),
             ),
             Self::Closed => (libc::EPIPE, "set up the ring again to send more"),
             Self::PeerDied => (libc::ECONNRESET, SET_UP),
@@ -165,9 +164,9 @@ impl RecvError {
         let (errno, hint) = match self {
             Self::BufferTooSmall { .. } => (libc::EMSGSIZE, LARGER_BUFFER),
             Self::Empty => (libc::EAGAIN, AGAIN),
-            Self::TimedOut(_) => (
+            Self::TimedOut(timeout) => (
                 libc::ETIMEDOUT,
-                "use a longer timeout, or check the producer",
+                timeout.hint("use a longer timeout, or check the producer"),
             ),
             Self::PeerDied => (libc::ECONNRESET, SET_UP),
             Self::Destroyed => (libc::EPIPE, REOPEN),
