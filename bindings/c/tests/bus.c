@@ -230,6 +230,9 @@ static void the_death_of_a_server_ends_a_call(void)
 	}
 	while (sluice_bus_open_client(name, NULL, &client) < 0)
 		usleep(1000);
+	/* The open of the server creates the bus before it subscribes. */
+	while (!sluice_client_info(client, &state) && !state.subscribers)
+		usleep(1000);
 	EXPECT_EQ(sluice_client_call(client, "ping", 4, &reply, LONG), -ECONNRESET);
 	EXPECT_EQ(waitpid(child, NULL, 0), child);
 	EXPECT_EQ(sluice_client_call(client, "ping", 4, &reply, LONG), -ENOTCONN);
