@@ -21,7 +21,9 @@
  * - A cursor is the sequence of the next message of a subscriber. It also protects the messages
  *   from there on: (bus-C) a receiver marks its cursor as claimed, copies, and stores the next
  *   sequence with release; `tail` never passes a cursor, and a cursor is moved past messages (the
- *   policy DROP) only while it is not claimed. So no message changes while it is copied.
+ *   policy DROP) only while it is not claimed. So no message changes while it is copied. (bus-P) A
+ *   look at the next message needs no claim: it loads the cursor, the slot, and after smp_rmb() the
+ *   cursor again. If that has not moved, the slot was that of the message until then.
  * - `tail` follows the cursors lazily: a sender that finds no room moves it as far as they permit
  *   (bus_ring.c), under `lock`. (bus-T) It is stored with release, and loaded with acquire by
  *   senders before they overwrite what it has passed.
@@ -33,9 +35,10 @@
  *
  * A reservation and a claim last only while preemption and page faults are disabled. So none is
  * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
- * more than the copy of one message. A copy that would fault is cancelled, and made from or to a
- * buffer of the kernel; so are long copies, so that the time without preemption is that of copying
- * the longest message (SLUICE_BUS_COPY_MAX) in memory that is present.
+ * more than the copy of one message, or of a few short ones of a batch. A copy that would fault is
+ * cancelled, and made from or to a buffer of the kernel; so are long copies, so that the time
+ * without preemption is that of copying the longest message (SLUICE_BUS_COPY_MAX) in memory that is
+ * present.
  */
 #ifndef SLUICE_BUS_H
 #define SLUICE_BUS_H
@@ -79,14 +82,16 @@ struct sluice_ring_memory;
 
 /*
  * Who opened an endpoint. Slots refer to it; it is freed when the endpoint is closed and `tail` has
- * passed the last message sent by it.
+ * passed all messages that were sent before the close, if one of them may be from it. So each that
+ * waits for that was open when the message at `tail` was sent, or has sent one since.
  */
 struct sluice_bus_opener {
 	u64 id;
 	kuid_t uid;
 	kgid_t gid;
 	struct pid *pid;
-	atomic64_t end;			/* follows the sequence of its last message */
+	bool has_sent;
+	u64 end;			/* of the messages before the close (L) */
 	struct list_head departed;	/* in the list of the bus, after the close (L) */
 };
 
@@ -305,7 +310,11 @@ struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length
  *
  * Context: preemption has been disabled since the reservation.
  */
-void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot);
+static inline void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot)
+{
+	/* A slot is used again by the message that is slot_count later. */
+	smp_store_release(&slot->stamp, slot->stamp + bus->slot_count);	/* (bus-S) */
+}
 
 /**
  * sluice_bus_make_room() - moves the tail so that a message can be reserved
@@ -353,7 +362,7 @@ struct sluice_bus_passed {
  * Return: true if sluice_bus_has_room() may have become true, as far as this cursor is concerned,
  * for a quarter of the capacity or of the slots, or for the largest message.
  */
-bool sluice_bus_frees_room(const struct sluice_bus *bus, const struct sluice_bus_passed *passed);
+bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed);
 
 /**
  * sluice_bus_evict() - ends a subscription
@@ -368,6 +377,18 @@ bool sluice_bus_frees_room(const struct sluice_bus *bus, const struct sluice_bus
 void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber);
 
 /**
+ * sluice_bus_slot_at() - returns the place of a message in the ring
+ * @bus: the bus
+ * @sequence: of the message
+ *
+ * Return: the slot, which may have another message, or none.
+ */
+static inline struct sluice_bus_slot *sluice_bus_slot_at(const struct sluice_bus *bus, u64 sequence)
+{
+	return &bus->slots[sequence & (bus->slot_count - 1)];
+}
+
+/**
  * sluice_bus_slot() - returns the slot of a message
  * @bus: the bus
  * @sequence: of the message, which a cursor protects
@@ -376,7 +397,12 @@ void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subs
  *
  * Return: the slot, or NULL: the message is not committed yet.
  */
-struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence);
+static inline struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence)
+{
+	struct sluice_bus_slot *slot = sluice_bus_slot_at(bus, sequence);
+
+	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (bus-S) */
+}
 
 /**
  * sluice_bus_data() - returns the bytes of a message
@@ -399,21 +425,38 @@ static inline void *sluice_bus_data(const struct sluice_bus *bus,
  * Context: preemption is disabled, until the claim ends.
  * Return: true if it is claimed now; false: it was claimed already.
  */
-bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence);
+static inline bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence)
+{
+	s64 word = atomic64_read(&subscriber->cursor);
 
-/**
- * sluice_bus_release() - moves a claimed cursor and ends the claim
- * @subscriber: the subscriber
- * @sequence: of the message that is now the next
- */
-void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence);
+	do {
+		if (word & 1)
+			return false;
+	} while (!atomic64_try_cmpxchg(&subscriber->cursor, &word, word | 1));
+	*sequence = (u64)word >> 1;
+	return true;
+}
 
 /**
  * sluice_bus_unclaim() - ends a claim as if there had been none
  * @subscriber: the subscriber
  * @sequence: at which the cursor was claimed
  */
-void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence);
+static inline void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence)
+{
+	atomic64_set_release(&subscriber->cursor, sequence << 1);	/* (bus-C) */
+}
+
+/**
+ * sluice_bus_release() - moves a claimed cursor and ends the claim
+ * @subscriber: the subscriber
+ * @sequence: of the message that is now the next
+ */
+static inline void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence)
+{
+	subscriber->expected = sequence;
+	sluice_bus_unclaim(subscriber, sequence);
+}
 
 /**
  * sluice_bus_cursor() - returns the cursor of a subscriber
@@ -421,7 +464,10 @@ void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence);
  *
  * Return: the sequence of the next message, or SLUICE_BUS_EVICTED.
  */
-u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber);
+static inline u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber)
+{
+	return (u64)atomic64_read(&subscriber->cursor) >> 1;
+}
 
 /**
  * sluice_bus_head_sequence() - returns the sequence that is reserved next
@@ -438,7 +484,10 @@ u64 sluice_bus_head_sequence(const struct sluice_bus *bus);
  *
  * Return: the sequence modulo 2^32.
  */
-u32 sluice_bus_head(const struct sluice_bus *bus);
+static inline u32 sluice_bus_head(const struct sluice_bus *bus)
+{
+	return (u64)atomic64_read(&bus->head) >> 32;
+}
 
 /* ---- bus_subscriber.c ---- */
 

@@ -2,8 +2,9 @@
 /*
  * Receiving from a bus: the next message at the cursor of a subscriber, or of the queue.
  *
- * The message is copied while the cursor is claimed. As in bus_send.c, a long message goes through
- * a buffer of the kernel, and so does one whose destination is not present.
+ * The message is copied while the cursor is claimed, and so are several short ones of a batch. As
+ * in bus_send.c, a long message goes through a buffer of the kernel, and so does one whose
+ * destination is not present.
  */
 #include <linux/err.h>
 #include <linux/minmax.h>
@@ -20,22 +21,38 @@
 #include <linux/user_namespace.h>
 
 #include "bus.h"
+#include "short_copy.h"
 #include "user_struct.h"
 
 #define PASSED_MAX 1024		/* messages for others that are passed at a time */
 #define FRAME_ALIGN sizeof(u64)
+/* One claim receives another message of a batch until it has passed so many slots, or bytes. */
+#define CLAIM_SLOTS 32
+#define CLAIM_BYTES SZ_8K
+/* Messages of up to so many bytes are copied together with their frames. */
+#define SHORT_MESSAGE 128
 
-/* One attempt to receive. */
+/* What precedes a message, unless the format is SLUICE_BUS_RAW. */
+struct framing {
+	u8 gap[FRAME_ALIGN];		/* zeros, of which some align the frame */
+	struct sluice_bus_frame frame;	/* its sender remains that of the message before */
+	u8 message[SHORT_MESSAGE];
+};
+
+/* One call that receives. */
 struct receipt {
 	struct sluice_bus_endpoint *end;
 	struct iov_iter *to;
-	bool framed;
+	struct framing *framing;	/* NULL: the format is SLUICE_BUS_RAW */
+	bool batched;
+	bool more;			/* out: of next_slot() */
+	bool wakes;			/* senders may wait for what was received */
+	u64 next;			/* while the cursor is claimed: the next message */
+	size_t received;		/* bytes, with frames */
+	size_t needed;			/* bytes of the message that was looked at last */
 	void *buffer;			/* instead of the destination, if not NULL */
 	size_t room;			/* bytes of the buffer */
-	u64 sequence;			/* out: of the message */
-	u64 lost;			/* out: as its frame reports */
-	size_t received;		/* out: bytes, with the frame */
-	size_t needed;			/* out, after -EFAULT or -EMSGSIZE */
+	u64 sequence;			/* of the message in the buffer */
 };
 
 /* ---- the next message ---- */
@@ -116,14 +133,30 @@ static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 	struct sluice_bus *bus = end->bus;
 
 	if (from != to) {
-		passed.start = sluice_bus_slot(bus, from)->start;
-		passed.end = sluice_bus_slot(bus, to - 1)->end;
+		passed.start = sluice_bus_slot_at(bus, from)->start;
+		passed.end = sluice_bus_slot_at(bus, to - 1)->end;
 	}
 	sluice_bus_release(end->subscriber, to);
 	preempt_enable();
 	if (from != to && wq_has_sleeper(&bus->writable.head) &&
-	    sluice_bus_frees_room(bus, &passed))
+	    sluice_bus_frees_room(bus, passed))
 		sluice_bus_wake_senders(bus);
+}
+
+/*
+ * The length of the next message, without a claim. -EAGAIN: a claim is needed to know it. (bus-P) A
+ * sender uses the slot again after the release of the cursor (bus-C) and of the tail (bus-T).
+ */
+static int bus_receive_peek(const struct sluice_bus_endpoint *end, u64 sequence)
+{
+	const struct sluice_bus_slot *slot = sluice_bus_slot(end->bus, sequence);
+	int length = -EAGAIN;
+
+	/* A sender may be using the slot again; the cursor has then moved. */
+	if (slot)
+		length = data_race(is_for(slot, end->subscriber) ? (int)slot->length : -EAGAIN);
+	smp_rmb();	/* (bus-P) */
+	return sluice_bus_cursor(end->subscriber) == sequence ? length : -EAGAIN;
 }
 
 int sluice_bus_next_length(struct sluice_bus_endpoint *end)
@@ -135,10 +168,13 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 	u64 sequence, first, from;
 	int ret;
 
-	/* Without a claim while there is nothing. */
+	/* Without a claim while there is nothing, or while it is the next one. */
 	sequence = maps ? READ_ONCE(subscriber->handed_out) : sluice_bus_cursor(subscriber);
 	if (sequence != SLUICE_BUS_EVICTED && (u32)sequence == head)
 		return -EAGAIN;
+	ret = maps ? -EAGAIN : bus_receive_peek(end, sequence);
+	if (ret >= 0)
+		return ret;
 	do {
 		cond_resched();
 		ret = bus_receive_begin(end, &from);
@@ -178,59 +214,67 @@ static void wake_next_receiver(struct sluice_bus_endpoint *end)
 
 /* ---- the copy ---- */
 
-static void fill_frame(struct sluice_bus_frame *frame, const struct sluice_bus_slot *slot,
-		       u64 sequence, u64 lost)
+/* Most messages of a batch have the same sender. */
+static void fill_sender(struct sluice_bus_frame *frame, const struct sluice_bus_opener *sender)
 {
-	const struct sluice_bus_opener *sender = slot->sender;
 	struct user_namespace *ns = current_user_ns();
 
-	*frame = (struct sluice_bus_frame) {
-		.size = sizeof(*frame),
-		.length = slot->length,
-		.target = slot->target,
-		.sender = sender->id,
-		.sequence = sequence,
-		.lost = lost,
-		.pid = pid_nr_ns(sender->pid, task_active_pid_ns(current)),
-		.uid = from_kuid_munged(ns, sender->uid),
-		.gid = from_kgid_munged(ns, sender->gid),
-		.tag = slot->tag,
-	};
+	frame->sender = sender->id;
+	frame->pid = pid_nr_ns(sender->pid, task_active_pid_ns(current));
+	frame->uid = from_kuid_munged(ns, sender->uid);
+	frame->gid = from_kgid_munged(ns, sender->gid);
 }
 
+/* Not copy_to_iter(), whose check of @from knows no objects in the memory of a ring. */
 static bool copy_out(struct receipt *receipt, size_t at, const void *from, size_t length)
 {
 	if (receipt->buffer) {
 		memcpy(receipt->buffer + at, from, length);
 		return true;
 	}
-	return copy_to_iter(from, length, receipt->to) == length;
+	return _copy_to_iter(from, length, receipt->to) == length;
 }
 
 /* The frame with the number of losses does not arrive. */
 static void bus_receive_forget(struct receipt *receipt)
 {
-	atomic64_add(receipt->lost, &receipt->end->subscriber->untold);
-	receipt->lost = 0;
+	if (receipt->framing)
+		atomic64_add(receipt->framing->frame.lost, &receipt->end->subscriber->untold);
+}
+
+/* The frame after the bytes that align it, and the message. */
+static bool copy_framed(struct receipt *receipt, const struct sluice_bus_slot *slot,
+			const void *data)
+{
+	atomic64_t *untold = &receipt->end->subscriber->untold;
+	size_t length = slot->length, before = receipt->needed - length;
+	struct sluice_bus_frame *frame = &receipt->framing->frame;
+	const u8 *first = receipt->framing->message - before;
+
+	if (frame->sender != slot->sender->id)
+		fill_sender(frame, slot->sender);
+	frame->length = length;
+	frame->target = slot->target;
+	frame->sequence = receipt->next;
+	frame->lost = atomic64_read(untold) ? atomic64_xchg(untold, 0) : 0;
+	frame->tag = slot->tag;
+	if (length > SHORT_MESSAGE)
+		return copy_out(receipt, 0, first, before) &&
+		       copy_out(receipt, before, data, length);
+	sluice_copy(receipt->framing->message, data, length);
+	return copy_out(receipt, 0, first, receipt->needed);
 }
 
 /* Without page faults. False: some page is not present; nothing was received. */
-static bool bus_receive_copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot,
-				     u64 sequence)
+static bool bus_receive_copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot)
 {
-	struct sluice_bus_endpoint *end = receipt->end;
-	size_t before = iov_iter_count(receipt->to), head = 0;
-	struct sluice_bus_frame frame;
+	const void *data = sluice_bus_data(receipt->end->bus, slot);
+	size_t before = iov_iter_count(receipt->to);
 	bool copied;
 
 	pagefault_disable();
-	if (receipt->framed) {
-		receipt->lost = atomic64_xchg(&end->subscriber->untold, 0);
-		fill_frame(&frame, slot, sequence, receipt->lost);
-		head = sizeof(frame);
-	}
-	copied = (!head || copy_out(receipt, 0, &frame, head)) &&
-		 copy_out(receipt, head, sluice_bus_data(end->bus, slot), slot->length);
+	copied = receipt->framing ? copy_framed(receipt, slot, data) :
+				    copy_out(receipt, 0, data, slot->length);
 	pagefault_enable();
 	if (copied)
 		return true;
@@ -239,69 +283,95 @@ static bool bus_receive_copy_message(struct receipt *receipt, const struct sluic
 	return false;
 }
 
-/* ---- one message ---- */
+/* ---- messages ---- */
 
 /* With the cursor claimed: 0 and the bytes in @receipt, -EMSGSIZE, -EFAULT: not without faults. */
-static int bus_receive_take(struct receipt *receipt, const struct sluice_bus_slot *slot,
-			    u64 sequence)
+static int bus_receive_take(struct receipt *receipt, const struct sluice_bus_slot *slot)
 {
-	receipt->needed = slot->length + (receipt->framed ? sizeof(struct sluice_bus_frame) : 0);
+	receipt->needed = slot->length;
+	if (receipt->framing)
+		receipt->needed += sizeof(struct sluice_bus_frame) +
+				   (-receipt->received & (FRAME_ALIGN - 1));
 	if (receipt->needed > iov_iter_count(receipt->to))
 		return -EMSGSIZE;
 	if (receipt->buffer ? receipt->needed > receipt->room :
 			      slot->length > SLUICE_BUS_DIRECT_MAX)
 		return -EFAULT;
-	if (!bus_receive_copy_message(receipt, slot, sequence))
-		return -EFAULT;
-	receipt->received = receipt->needed;
-	receipt->sequence = sequence;
-	return 0;
+	return bus_receive_copy_message(receipt, slot) ? 0 : -EFAULT;
 }
 
 /*
- * With the cursor claimed at @from: the message at @sequence is received. In the mode multicast the
- * cursor passes the messages of others that follow, too, as they do not hold room for it.
+ * With the cursor claimed: the next message was copied. In the mode multicast the cursor passes the
+ * messages of others that follow, too, as they do not hold room for it.
  */
-static void finish_received(struct sluice_bus_endpoint *end, const struct sluice_bus_slot *slot,
-			    u64 from, u64 sequence)
+static void bus_receive_settle(struct receipt *receipt, const struct sluice_bus_slot *slot)
 {
-	bool addressed = slot->target && slot->target == end->subscriber->id;
-	u32 length = slot->length;
-	u64 to = sequence + 1;
-	bool more = false;
+	struct sluice_bus_subscriber *subscriber = receipt->end->subscriber;
+	struct sluice_bus *bus = receipt->end->bus;
 
-	if (addressed)
-		next_slot(end->bus, end->subscriber, sluice_bus_head(end->bus), &to, &more);
-	finish(end, from, to);
-	if (addressed && (sluice_bus_unread_sub(end->subscriber, length) || more))
-		sluice_bus_wake_senders(end->bus);
+	receipt->received += receipt->needed;
+	receipt->next++;
+	if (!slot->target || slot->target != subscriber->id)
+		return;
+	receipt->wakes |= sluice_bus_unread_sub(subscriber, slot->length);
+	next_slot(bus, subscriber, sluice_bus_head(bus), &receipt->next, &receipt->more);
+	receipt->wakes |= receipt->more;
 }
 
-/* One attempt: also -EAGAIN: no message, -ESHUTDOWN. In a buffer it is not received yet. */
-static int try_receive(struct receipt *receipt)
+/*
+ * With the cursor claimed: receives a message, or several of a batch. 0, also if the batch may have
+ * more; -EAGAIN: there is none, or no further one, which is not known yet if `more`; -EMSGSIZE,
+ * -EFAULT.
+ */
+static int receive_claimed(struct receipt *receipt, u32 head)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
-	struct sluice_bus *bus = end->bus;
+	size_t most = receipt->received + CLAIM_BYTES;
+	u64 from = receipt->next;
 	const struct sluice_bus_slot *slot;
-	u32 head = sluice_bus_head(bus);
-	u64 sequence, from;
-	bool more;
 	int err;
 
 	do {
-		cond_resched();
-		err = bus_receive_begin(end, &from);
+		slot = next_slot(end->bus, end->subscriber, head, &receipt->next, &receipt->more);
+		err = slot ? bus_receive_take(receipt, slot) : -EAGAIN;
+		if (err || receipt->buffer)
+			break;
+		bus_receive_settle(receipt, slot);
+	} while (receipt->batched && receipt->received < most &&
+		 receipt->next - from < CLAIM_SLOTS);
+	return err;
+}
+
+/* Ends the claim at @from, after messages were received. */
+static void finish_received(struct receipt *receipt, u64 from)
+{
+	finish(receipt->end, from, receipt->next);
+	if (receipt->wakes)
+		sluice_bus_wake_senders(receipt->end->bus);
+	receipt->wakes = false;
+}
+
+/* One attempt: also -ESHUTDOWN. What is in a buffer is not received yet. */
+static int try_receive(struct receipt *receipt)
+{
+	struct sluice_bus_endpoint *end = receipt->end;
+	u32 head = sluice_bus_head(end->bus);
+	u64 from;
+	int err;
+
+	for (;;) {
+		err = bus_receive_begin(end, &receipt->next);
 		if (err)
 			return err;
-		sequence = from;
-		slot = next_slot(bus, end->subscriber, head, &sequence, &more);
-		err = slot ? bus_receive_take(receipt, slot, sequence) : -EAGAIN;
-		if (err || receipt->buffer)
-			finish(end, from, sequence);
-		else
-			finish_received(end, slot, from, sequence);
-	} while (more && !fatal_signal_pending(current));
-	return err;
+		from = receipt->next;
+		err = receive_claimed(receipt, head);
+		receipt->sequence = receipt->next;
+		finish_received(receipt, from);
+		if (err != -EAGAIN || !receipt->more || receipt->received ||
+		    fatal_signal_pending(current))
+			return err;
+		cond_resched();
+	}
 }
 
 /* A buffer for a message of this size. */
@@ -320,42 +390,51 @@ static int bus_receive_get_buffer(struct receipt *receipt)
 static int bus_receive_copy_buffer(struct receipt *receipt)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
-	size_t copied = copy_to_iter(receipt->buffer, receipt->received, receipt->to);
-	int err = copied == receipt->received ? 0 : -EFAULT;
+	size_t copied = copy_to_iter(receipt->buffer, receipt->needed, receipt->to);
+	int err = copied == receipt->needed ? 0 : -EFAULT;
 	u64 from;
 
 	if (!err)
-		err = bus_receive_begin(end, &from);
-	if (!err && from == receipt->sequence) {
-		finish_received(end, sluice_bus_slot(end->bus, from), from, from);
-		return 0;
-	}
+		err = bus_receive_begin(end, &receipt->next);
 	if (!err) {
-		finish(end, from, from);
-		err = -ESTALE;
+		from = receipt->next;
+		if (from == receipt->sequence)
+			bus_receive_settle(receipt, sluice_bus_slot_at(end->bus, from));
+		else
+			err = -ESTALE;
+		finish_received(receipt, from);
 	}
+	if (!err)
+		return 0;
 	bus_receive_forget(receipt);
 	iov_iter_revert(receipt->to, copied);
 	return err;
 }
 
-/* Receives one message if there is one. 0, -EAGAIN, -EMSGSIZE, -EFAULT, -ENOMEM, -ESHUTDOWN. */
-static int receive_one(struct receipt *receipt)
+/*
+ * Receives a message, or several of a batch. 0, also if the batch may have more. Otherwise
+ * -EAGAIN, -EMSGSIZE, -EFAULT, -ENOMEM, -ESHUTDOWN, also after messages of a batch.
+ */
+static int bus_receive(struct receipt *receipt)
 {
+	size_t before = receipt->received;
 	unsigned int attempts = 0;
 	int err;
 
 	for (;;) {
-		receipt->received = 0;
 		err = try_receive(receipt);
-		if (!err && receipt->buffer)
+		if (!err && receipt->buffer) {
 			err = bus_receive_copy_buffer(receipt);
-		if (err == -ESTALE && !sluice_bus_check_killed())
+			if (err != -ESTALE)
+				break;
+			err = sluice_bus_check_killed();
+			if (err)
+				break;
 			continue;
-		if (err != -EFAULT || receipt->received)
+		}
+		if (err != -EFAULT || receipt->received != before)
 			break;
 		attempts++;
-		err = -EFAULT;
 		/* The fault may take any time. */
 		wake_next_receiver(receipt->end);
 		if (fault_in_iov_iter_writeable(receipt->to, receipt->needed))
@@ -368,54 +447,53 @@ static int receive_one(struct receipt *receipt)
 		if (err)
 			break;
 	}
-	kvfree(receipt->buffer);
-	receipt->buffer = NULL;
-	return err == -ESTALE ? -ERESTARTSYS : err;
+	if (unlikely(receipt->buffer)) {	/* The free of NULL takes a twentieth of a read. */
+		kvfree(receipt->buffer);
+		receipt->buffer = NULL;
+	}
+	return err;
 }
 
-/* Bytes that fill the destination up to the beginning of the next frame, if they are present. */
-static bool align_frame(struct receipt *receipt, size_t *total)
+/* Whether the bytes that align the next frame are present: no received message waits for them. */
+static bool gap_is_present(struct receipt *receipt)
 {
-	size_t gap = -*total & (FRAME_ALIGN - 1), zeroed;
+	size_t gap = -receipt->received & (FRAME_ALIGN - 1), zeroed;
 
-	if (iov_iter_count(receipt->to) < gap)
-		return false;
 	pagefault_disable();
 	zeroed = iov_iter_zero(gap, receipt->to);
 	pagefault_enable();
-	*total += gap;
+	iov_iter_revert(receipt->to, zeroed);
 	return zeroed == gap;
 }
 
-/* As many messages as there are and fit: their bytes, or the error of the first one. */
-static ssize_t receive_batch(struct receipt *receipt)
+/* With frames: one message, or as many as there are and fit. Their bytes, or the first error. */
+static noinline_for_stack ssize_t receive_framed(struct sluice_bus_endpoint *end,
+						 struct iov_iter *to, bool batched)
 {
-	size_t total = 0, end = 0;
+	struct framing framing = { .frame.size = sizeof(framing.frame) };
+	struct receipt receipt = {
+		.end = end, .to = to, .framing = &framing, .batched = batched
+	};
+	size_t before;
 	int err;
 
 	do {
-		err = receive_one(receipt);
-		if (err)
-			break;
-		total += receipt->received;
-		end = total;
+		before = receipt.received;
+		err = bus_receive(&receipt);
 		cond_resched();
-	} while (!signal_pending(current) && align_frame(receipt, &total));
-	return end ?: err;
+	} while (batched && receipt.received != before && !signal_pending(current) &&
+		 (!err || (err == -EFAULT && gap_is_present(&receipt))));
+	return receipt.received ?: err;
 }
 
 static ssize_t try_read(struct sluice_bus_endpoint *end, struct iov_iter *to, u32 format)
 {
-	struct receipt receipt = {
-		.end = end,
-		.to = to,
-		.framed = format != SLUICE_BUS_RAW,
-	};
+	struct receipt receipt = { .end = end, .to = to };
 	int err;
 
-	if (format == SLUICE_BUS_BATCHED)
-		return receive_batch(&receipt);
-	err = receive_one(&receipt);
+	if (format != SLUICE_BUS_RAW)
+		return receive_framed(end, to, format == SLUICE_BUS_BATCHED);
+	err = bus_receive(&receipt);
 	return err ?: receipt.received;
 }
 

@@ -55,11 +55,6 @@ static u32 units_for(size_t length)
 	return DIV_ROUND_UP(length, UNIT);
 }
 
-static struct sluice_bus_slot *bus_slot_at(const struct sluice_bus *bus, u64 sequence)
-{
-	return &bus->slots[sequence & (bus->slot_count - 1)];
-}
-
 /* Whether @slots messages of @units altogether fit between @head and @tail. */
 static bool bus_fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 slots, u32 units)
 {
@@ -79,30 +74,12 @@ struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length
 			return NULL;
 	} while (!atomic64_try_cmpxchg(&bus->head, &head,
 				       pack(sequence_of(head) + 1, unit_of(head) + units)));
-	slot = bus_slot_at(bus, sequence_of(head));
+	slot = sluice_bus_slot_at(bus, sequence_of(head));
 	slot->start = unit_of(head);
 	slot->end = unit_of(head) + units;
 	slot->length = length;
 	slot->discarded = false;
 	return slot;
-}
-
-/* A slot is used again by the message that is slot_count later. */
-void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot)
-{
-	smp_store_release(&slot->stamp, slot->stamp + bus->slot_count);	/* (bus-S) */
-}
-
-struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence)
-{
-	struct sluice_bus_slot *slot = bus_slot_at(bus, sequence);
-
-	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (bus-S) */
-}
-
-u32 sluice_bus_head(const struct sluice_bus *bus)
-{
-	return sequence_of(atomic64_read(&bus->head));
 }
 
 /* The sequence of a head, given one that is less than 2^32 before it. */
@@ -126,34 +103,6 @@ static u64 cursor_of(u64 word)
 static bool is_claimed(u64 word)
 {
 	return word & 1;
-}
-
-bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence)
-{
-	s64 word = atomic64_read(&subscriber->cursor);
-
-	do {
-		if (is_claimed(word))
-			return false;
-	} while (!atomic64_try_cmpxchg(&subscriber->cursor, &word, word | 1));
-	*sequence = cursor_of(word);
-	return true;
-}
-
-void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence)
-{
-	atomic64_set_release(&subscriber->cursor, sequence << 1);	/* (bus-C) */
-}
-
-void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence)
-{
-	subscriber->expected = sequence;
-	sluice_bus_unclaim(subscriber, sequence);
-}
-
-u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber)
-{
-	return cursor_of(atomic64_read(&subscriber->cursor));
 }
 
 /* ---- the first step: what all permit ---- */
@@ -345,7 +294,7 @@ static void count_losses(struct sluice_bus *bus, u64 to)
 	u64 sequence;
 
 	for (sequence = bus->tail_sequence; sequence < to; sequence++) {
-		struct sluice_bus_slot *slot = bus_slot_at(bus, sequence);
+		struct sluice_bus_slot *slot = sluice_bus_slot_at(bus, sequence);
 
 		slot->to_all_before = to_all;
 		slot->messages_before = messages;
@@ -358,7 +307,7 @@ static void count_losses(struct sluice_bus *bus, u64 to)
 			to_all++;
 	}
 	sluice_bus_for_each_subscriber(bus, subscriber, i) {
-		struct sluice_bus_slot *slot = bus_slot_at(bus, subscriber->moved_from);
+		struct sluice_bus_slot *slot = sluice_bus_slot_at(bus, subscriber->moved_from);
 
 		if (subscriber->moved_from == to)
 			continue;
@@ -426,7 +375,7 @@ static void take_departed(struct sluice_bus *bus, struct list_head *gone)
 	struct sluice_bus_opener *opener, *next;
 
 	list_for_each_entry_safe(opener, next, &bus->departed, departed) {
-		if (atomic64_read(&opener->end) > bus->tail_sequence)
+		if (opener->end > bus->tail_sequence)
 			break;
 		list_move_tail(&opener->departed, gone);
 	}
@@ -506,15 +455,15 @@ static bool crosses(u32 before, u32 after, u32 most)
 	return before > most && after <= most;
 }
 
-bool sluice_bus_frees_room(const struct sluice_bus *bus, const struct sluice_bus_passed *passed)
+bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed)
 {
 	u64 head = atomic64_read(&bus->head);
 	u32 unit = unit_of(head), sequence = sequence_of(head);
-	u32 before = unit - passed->start, after = unit - passed->end;
+	u32 before = unit - passed.start, after = unit - passed.end;
 
 	return crosses(before, after, bus->units / 4 * 3) ||
 	       crosses(before, after, bus->units - units_for(sluice_bus_message_max(bus))) ||
-	       crosses(sequence - (u32)passed->from, sequence - (u32)passed->to,
+	       crosses(sequence - (u32)passed.from, sequence - (u32)passed.to,
 		       bus->slot_count / 4 * 3);
 }
 

@@ -38,7 +38,8 @@ void sluice_bus_opener_depart(struct sluice_bus *bus, struct sluice_bus_opener *
 	bool used;
 
 	spin_lock(&bus->lock);
-	used = atomic64_read(&opener->end) > bus->tail_sequence;
+	opener->end = opener->has_sent ? sluice_bus_head_sequence(bus) : 0;
+	used = opener->end > bus->tail_sequence;
 	if (used)
 		list_add_tail(&opener->departed, &bus->departed);
 	spin_unlock(&bus->lock);

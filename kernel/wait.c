@@ -62,11 +62,27 @@ static int wake_exclusive(struct wait_queue_entry *entry, unsigned int mode, int
 	return 1;
 }
 
+/*
+ * With the queue's lock held. Unlike an exclusive waiter it leaves the queue: before it has run,
+ * further events need not wake it. Without the lock sluice_wait_end() sees that it has left, and
+ * frees the entry then, so that comes last.
+ */
+static int wake_shared(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	struct sluice_wait *wait = container_of(entry, struct sluice_wait, entry);
+
+	if (!default_wake_function(entry, mode, flags, key))
+		return 0;
+	WRITE_ONCE(wait->queue->shared_sleepers, wait->queue->shared_sleepers - 1);
+	list_del_init_careful(&entry->entry);
+	return 1;
+}
+
 void sluice_wait_begin(struct sluice_wait *wait, struct sluice_wait_queue *queue,
 		       struct sluice_spin *spin, unsigned int flags)
 {
 	init_wait_entry(&wait->entry, flags);
-	wait->entry.func = flags & WQ_FLAG_EXCLUSIVE ? wake_exclusive : default_wake_function;
+	wait->entry.func = flags & WQ_FLAG_EXCLUSIVE ? wake_exclusive : wake_shared;
 	wait->queue = queue;
 	wait->spin = spin;
 	wait->slept = false;
@@ -200,6 +216,8 @@ void sluice_wait_end(struct sluice_wait *wait)
 	if (!wait->slept)
 		return;
 	__set_current_state(TASK_RUNNING);
+	if (list_empty_careful(&wait->entry.entry))
+		return;
 	spin_lock_irqsave(&queue->head.lock, flags);
 	leave_queue(wait);
 	spin_unlock_irqrestore(&queue->head.lock, flags);

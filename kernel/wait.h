@@ -35,6 +35,10 @@
  * - A waiter that a signal ends has left the queue and cleared `woken` before its last check, and
  *   so does not consume an event.
  *
+ * A waiter that is not exclusive leaves the queue when it is woken, so further events cost no lock
+ * and no wake-up before it has run. If its condition is false then, it queues itself again and
+ * checks the condition after that, as the first time.
+ *
  * Pollers are not exclusive (except with EPOLLEXCLUSIVE) and are woken by every event, because they
  * may be edge-triggered. An EPOLLEXCLUSIVE waiter does not wake the next one. Therefore, once a
  * queue has had a poller or a waiter that is not exclusive (`shared`), `woken` no longer prevents
