@@ -14,6 +14,7 @@ static struct sluice_ring_memory *test_memory(struct kunit *test)
 			       GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, memory);
 	memory->data_pages = TEST_PAGES;
+	memory->times = 2;
 	for (i = 0; i < CTRL_PAGES + TEST_PAGES; i++)
 		memory->pages[i] = (struct page *)(i + 1);
 	return memory;
@@ -30,6 +31,18 @@ static void the_data_is_mapped_twice_in_a_row(struct kunit *test)
 		KUNIT_EXPECT_PTR_EQ(test, pages, &memory->pages[CTRL_PAGES + i % TEST_PAGES]);
 		KUNIT_EXPECT_EQ(test, count, TEST_PAGES - i % TEST_PAGES);
 	}
+}
+
+static void the_data_of_a_map_is_mapped_once(struct kunit *test)
+{
+	struct sluice_ring_memory *memory = test_memory(test);
+	unsigned long count;
+
+	memory->times = 1;
+	KUNIT_EXPECT_PTR_EQ(test, pages_at(memory, DATA_PGOFF, &count),
+			    &memory->pages[CTRL_PAGES]);
+	KUNIT_EXPECT_EQ(test, count, TEST_PAGES);
+	KUNIT_EXPECT_NULL(test, pages_at(memory, DATA_PGOFF + TEST_PAGES, &count));
 }
 
 static void a_control_region_has_one_page(struct kunit *test)
@@ -54,12 +67,10 @@ static void no_page_is_outside_of_the_regions(struct kunit *test)
 
 static void a_region_has_one_size(struct kunit *test)
 {
-	u64 capacity = TEST_PAGES * PAGE_SIZE;
-
-	KUNIT_EXPECT_EQ(test, region_pages(capacity, PRODUCER_PGOFF), 1);
-	KUNIT_EXPECT_EQ(test, region_pages(capacity, CONSUMER_PGOFF), 1);
-	KUNIT_EXPECT_EQ(test, region_pages(capacity, DATA_PGOFF), 2 * TEST_PAGES);
-	KUNIT_EXPECT_EQ(test, region_pages(capacity, DATA_PGOFF + 1), 0);
+	KUNIT_EXPECT_EQ(test, region_pages(TEST_PAGES, PRODUCER_PGOFF), 1);
+	KUNIT_EXPECT_EQ(test, region_pages(TEST_PAGES, CONSUMER_PGOFF), 1);
+	KUNIT_EXPECT_EQ(test, region_pages(TEST_PAGES, DATA_PGOFF), TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, region_pages(TEST_PAGES, DATA_PGOFF + 1), 0);
 }
 
 static void a_role_writes_only_to_its_regions(struct kunit *test)
@@ -74,6 +85,7 @@ static void a_role_writes_only_to_its_regions(struct kunit *test)
 
 static struct kunit_case ring_memory_cases[] = {
 	KUNIT_CASE(the_data_is_mapped_twice_in_a_row),
+	KUNIT_CASE(the_data_of_a_map_is_mapped_once),
 	KUNIT_CASE(a_control_region_has_one_page),
 	KUNIT_CASE(no_page_is_outside_of_the_regions),
 	KUNIT_CASE(a_region_has_one_size),
