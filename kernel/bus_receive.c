@@ -152,9 +152,10 @@ static int bus_receive_peek(const struct sluice_bus_endpoint *end, u64 sequence)
 	const struct sluice_bus_slot *slot = sluice_bus_slot(end->bus, sequence);
 	int length = -EAGAIN;
 
-	/* A sender may be using the slot again; the cursor has then moved. */
-	if (slot)
+	if (slot) {
+		/* A sender may be using the slot again; the cursor has then moved. */
 		length = data_race(is_for(slot, end->subscriber) ? (int)slot->length : -EAGAIN);
+	}
 	smp_rmb();	/* (bus-P) */
 	return sluice_bus_cursor(end->subscriber) == sequence ? length : -EAGAIN;
 }

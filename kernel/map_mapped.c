@@ -80,7 +80,7 @@ int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_par
 
 	if (!(params->flags & SLUICE_MAP_MAPPED))
 		return 0;
-	/* Who has reached a limit must not make others wait for gigabytes that are freed at once. */
+	/* Who has reached a limit must not make others wait for memory that is freed at once. */
 	err = sluice_quota_commit(map->channel.charge);
 	if (err)
 		return err;
@@ -227,11 +227,13 @@ static void map_mapped_displace(const struct sluice_map_mapped *mapped,
 	u32 home = map_mapped_home(mapped, map_mapped_hash(mapped, entry));
 	u32 block = entry->cell >> BLOCK_SHIFT, i = (entry->cell & (BIT(BLOCK_SHIFT) - 1)) - 1;
 
-	/* (map-M) */
-	if (entry->cell)
-		smp_store_release(&map_mapped_bucket(mapped, block)->tags[i], 0);
-	else
+	if (entry->cell) {
+		struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
+
+		smp_store_release(&bucket->tags[i], 0);	/* (map-M) */
+	} else {
 		map_mapped_count_unplaced(mapped, -1);
+	}
 	smp_mb__before_atomic();	/* (map-M) */
 	if (block != home || !entry->cell)
 		map_mapped_count_elsewhere(mapped, home, -1);

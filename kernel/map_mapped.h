@@ -9,9 +9,9 @@
  * The hash of a key determines its home block. An entry is placed in a free cell of its home block
  * or of one of the next blocks, SLUICE_MAP_PROBES altogether, and stays there until it is removed.
  * The bucket of the home block counts the entries that are not in it. So a reader passes at most
- * SLUICE_MAP_PROBES buckets, whatever keys others choose, and asks the kernel for a key that it has
- * not found but that might have no cell. A value that is too long for the cell has only its key
- * there, and the reader asks the kernel, too.
+ * SLUICE_MAP_PROBES buckets, whatever keys others choose, and asks the kernel for a key that it did
+ * not find and that may have no cell. A value that is too long for the cell has only its key there,
+ * and the reader asks the kernel, too.
  *
  * Life of a table: it is created with its map, with its final size, and freed with it. A mapping
  * holds its file, whose endpoint holds the map. The pages are never used again (ring_memory.h).

@@ -690,7 +690,7 @@ struct sluice_map_params {
 	__u32 deadline_ms;		/* durable: of each wait for the store; 0: 30,000 */
 	__u32 interval_ms;		/* with _INTERVAL: between commits; 0: 1000 */
 	__u32 cell;			/* with _MAPPED: bytes, a power of two; 0: 128 */
-	__u64 table;			/* with _MAPPED: bytes, a power of two; at least a page, and 16 cells */
+	__u64 table;			/* with _MAPPED: bytes, a power of two */
 };
 
 #define SLUICE_MAP_PARAMS_SIZE_VER0 24
