@@ -16,7 +16,7 @@
  * Life of a table: it is created with its map, with its final size, and freed with it. A mapping
  * holds its file, whose endpoint holds the map. The pages are never used again (ring_memory.h).
  *
- * Life of a cell: it is free, with the tag 0 and without content. The first change of an entry takes
+ * Life of a cell: it is free, with the tag 0 and no content. The first change of an entry takes
  * it, by compare-and-swap of its tag, so that entries of different shards need no common lock. Each
  * change of the entry changes its content, under the lock of the entry's shard. The removal of the
  * entry clears it, so that readers do not find what was removed, and then stores the tag 0. The
