@@ -80,7 +80,7 @@ int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_par
 
 	if (!(params->flags & SLUICE_MAP_MAPPED))
 		return 0;
-	/* Who has reached a limit must not make others wait for memory that is freed at once. */
+	/* A creator over its limit must not cause reclaim for pages that are freed at once. */
 	err = sluice_quota_commit(map->channel.charge);
 	if (err)
 		return err;

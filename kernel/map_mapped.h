@@ -30,11 +30,12 @@
  *     for other readers, and even, by smp_store_release(), after the content is complete. A reader
  *     of the table loads the sequence, an acquire fence, the content, an acquire fence, and the
  *     sequence again; it repeats that, or asks the kernel, unless the sequence was even and the
- *     same. So it finds a change as soon as other readers do. The tag becomes 0 by a release, and
- *     is taken by cmpxchg(): who takes the cell finds its last sequence. `elsewhere` is incremented
- *     before a change takes effect, and decremented after it, by full barriers. A lookup begins
- *     with an acquire fence, and ends with one if it finds nothing: lookups and calls of a thread
- *     go forward.
+ *     same. So it finds a change as soon as other readers do. The tag becomes 0 by a release and is
+ *     taken by cmpxchg(), so the next user of the cell loads its last sequence. `elsewhere` is
+ *     incremented before a change takes effect, ordered by smp_wmb(), or for an entry without a cell
+ *     by rcu_assign_pointer() of its value; it is decremented after the effect, ordered by
+ *     smp_mb__before_atomic(). A lookup begins with an acquire fence, and a lookup without a result
+ *     ends with one: later lookups and calls of a thread do not return older states.
  */
 #ifndef SLUICE_MAP_MAPPED_H
 #define SLUICE_MAP_MAPPED_H

@@ -9,16 +9,17 @@ use crate::args::{self, With as _};
 
 #[derive(Args)]
 pub struct MappedArgs {
-    /// Give a new map a table for N entries, which programs map to read it without a system call
+    /// Give a new map a table of N entries that programs read without a system call
     ///
-    /// A table has 1.6 to 3.2 cells for each entry, which count for the limits of channels in addition to the capacity. Entries beyond it are
-    /// read by calls.
+    /// The table is allocated at once: 1.6 to 3.2 cells per entry, at least a page; 32M for 100000 entries of 128 bytes. It counts for the limits
+    /// of channels in addition to the capacity, and does not raise it. Entries that have no cell are read by system calls. If the map exists
+    /// without a table, the command fails.
     #[arg(long, value_name = "N", conflicts_with = "durable", value_parser = args::number(1u64..))]
     mapped: Option<u64>,
 
-    /// Bytes of a cell of the table, up to {MAP_CELL_MAX} [default: {MAP_CELL}]
+    /// Size of a cell of the table in bytes, 64 to {MAP_CELL_MAX} [default: {MAP_CELL}]
     ///
-    /// Rounded up to a power of two. A cell has 32 bytes of its own, the key and the value. Longer entries are read by calls.
+    /// Rounded up to a power of two. A cell holds 32 bytes of overhead, the key and the value. Longer entries are read by system calls.
     #[arg(long, value_name = "BYTES", requires = "mapped", value_parser = args::number(CELL_MIN..=CELL_MAX))]
     cell: Option<u32>,
 }

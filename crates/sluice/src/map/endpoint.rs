@@ -217,7 +217,9 @@ impl Map {
         Keys::new(self)
     }
 
-    /// Maps the table of a map that was created with [`mapped`](super::Options::mapped), to look up entries without a system call.
+    /// Maps the table of the map, to look up entries without a system call. The map must be open for reading, and created with
+    /// [`mapped`](super::Options::mapped), otherwise this fails with [`OpenError::NotMapped`]. Map a table once and keep the result: mapping
+    /// takes several system calls, and the first accesses to the table take a page fault for each 128 pages.
     pub fn mapped(&self) -> std::result::Result<MappedMap, OpenError> {
         MappedMap::new(self)
     }

@@ -29,11 +29,8 @@ pub enum OpenError {
     #[error(transparent)]
     Open(#[from] Error),
 
-    /// Invalid options for the map: the capacity is too large, or too small for its events, a time too long, or the table of no valid
-    /// size.
-    #[error(
-        "invalid options for the map: the capacity is too large, or too small for its events, a time too long, or the table of no valid size"
-    )]
+    /// Invalid options for the map: the capacity is too large, or too small for its events, a time is too long, or the table is invalid.
+    #[error("invalid options for the map: capacity, events, a time, or the table")]
     InvalidOptions,
 
     /// Of a durable open: EEXIST, although the open is not exclusive. A volatile map does not become durable.
@@ -79,7 +76,7 @@ impl OpenError {
             Self::System(error) => return error.diagnose(),
             Self::InvalidOptions => (
                 libc::EINVAL,
-                "give a capacity of up to 64 GiB, fewer events, shorter times, or a table of up to 16 GiB with cells of 64 to 4096 bytes",
+                "give a capacity of up to 64 GiB, fewer events, shorter times, or a table of up to 16 GiB, which no durable map has",
             ),
             Self::NotDurable { .. } => (libc::EEXIST, "open it as it is, or remove it first"),
             Self::NotMapped => (libc::EEXIST, "create it with 'mapped', or read it as it is"),

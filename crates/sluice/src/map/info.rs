@@ -39,9 +39,9 @@ pub struct MapInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableInfo {
-    /// Bytes.
+    /// The size of the table in bytes.
     pub bytes: u64,
-    /// Bytes of a cell, which has a key and its value.
+    /// The size of a cell in bytes, for an entry and 32 bytes of overhead.
     pub cell: u32,
 }
 

@@ -21,19 +21,26 @@ use crate::shared::atomic_copy::copy_out;
 use crate::shared::region::{Access, Region, page_size};
 use crate::system_error::SystemError;
 
-/// How long an iteration waits for the end of a change.
+/// The pause before an iteration reads a changing cell again.
 const BUSY: Duration = Duration::from_micros(50);
 
-/// A map that is read through [mapped memory](super::Options::mapped): a lookup takes no system call, unless the table does not have the
-/// value.
+/// A map whose entries a process looks up in [mapped memory](super::Options::mapped), see [`Map::mapped`]. A lookup makes no system call
+/// if the table has the answer. It never waits for a change.
 ///
-/// A lookup takes effect at one moment between its begin and its end, as [`Map::get`]. It is a call of the map if the value is longer than a
-/// cell, if the entry is about to expire, if changes of the entry follow each other without a pause, or if the table has too many entries.
+/// A lookup makes the system call of [`Map::get`] if
+/// - the key and the value do not fit into a [cell](super::Options::cell);
+/// - the table does not have the key, and an entry with the same home block is in another block or has no cell: possible for keys without
+///   an entry, too;
+/// - the time to live of the entry has passed, and the module has not removed the entry yet;
+/// - the cell changed during each of 16 attempts to read it;
+/// - the map is destroyed: the call then fails with [`ReadError::Destroyed`].
+///
+/// The result is that of [`Map::get`] at one moment during the lookup: a lookup finds every change that returned before it began.
 ///
 /// ```no_run
 /// use sluice::Map;
 ///
-/// let map = Map::named("prices").create(true).mapped(100_000).open()?;
+/// let map = Map::named("prices").create(true).capacity(64 << 20).mapped(100_000).open()?;
 /// map.set("NATS", "17")?;
 /// let prices = map.mapped()?;
 /// if let Some(entry) = prices.get("NATS")? {
@@ -42,7 +49,11 @@ const BUSY: Duration = Duration::from_micros(50);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Several threads may use it at the same time, and also children of the process in the same time namespace.
+/// Several threads may use it at the same time. It has a descriptor of its own, and remains usable after the [`Map`] is dropped. The
+/// memory of the map is freed when the last descriptor and the last mapping are gone, also if the map is destroyed.
+///
+/// A child of fork(2) may use it, too, at the same time as its parent. A process in another time namespace has to map the map again: the
+/// offset of its clock, which times to live need, is read by [`Map::mapped`].
 pub struct MappedMap {
     map: Map,
     header: Region,
@@ -119,7 +130,7 @@ impl Memory for Table {
     }
 }
 
-/// A value and where it was read, so that it can be used until it changes.
+/// An entry and the position of its cell, for [`MappedMap::is_current`].
 #[derive(Clone, Debug)]
 pub struct Cached {
     entry: Entry,
@@ -128,10 +139,12 @@ pub struct Cached {
 }
 
 impl Cached {
+    /// The entry as it was read.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
+    /// The entry as it was read, without the position.
     pub fn into_entry(self) -> Entry {
         self.entry
     }
@@ -160,13 +173,14 @@ impl MappedMap {
         &self.map
     }
 
-    /// As [`Map::get`].
+    /// The entry of a key, or none. Allocates the value; [`get_into`](Self::get_into) does not.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, ReadError> {
         let cached = self.get_cached(key)?;
         Ok(cached.map(Cached::into_entry))
     }
 
-    /// As [`Map::get_into`].
+    /// Copies the value of a key to `into`, without an allocation. A value longer than `into` is not copied:
+    /// [`ReadError::BufferTooSmall`].
     #[inline]
     pub fn get_into(
         &self,
@@ -186,7 +200,7 @@ impl MappedMap {
         }
     }
 
-    /// The entries of these keys, in their order, each as [`get`](Self::get).
+    /// The entries of these keys, in their order. Each key is a lookup of its own; the result is no snapshot.
     pub fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -194,7 +208,7 @@ impl MappedMap {
         keys.into_iter().map(|key| self.get(key)).collect()
     }
 
-    /// The entry of a key, to be used until [`is_current`](Self::is_current) says that it has changed.
+    /// The entry of a key, for reuse while [`is_current`](Self::is_current) is true.
     pub fn get_cached(&self, key: impl AsRef<[u8]>) -> Result<Option<Cached>, ReadError> {
         let key = key.as_ref();
         ReadError::check_key(key)?;
@@ -215,8 +229,9 @@ impl MappedMap {
         }
     }
 
-    /// Whether the entry is still that of its key, by one load. False: it has changed or expired, its map is destroyed, or the table does
-    /// not have its value.
+    /// Whether the entry is unchanged, without a system call: two loads, and the clock if the entry has a time to live. False if the entry
+    /// has changed or expired, or if its map is destroyed. Always false for a value that was not in the table: such an entry is read each
+    /// time.
     #[inline]
     pub fn is_current(&self, cached: &Cached) -> bool {
         let Some(value) = &cached.place else {
@@ -225,11 +240,12 @@ impl MappedMap {
         !value.has_expired(|| self.now()) && !self.is_destroyed() && self.reader.is_current(value)
     }
 
-    /// All entries, as [`Map::entries`].
+    /// All entries, as [`Map::entries`]: from the table, or by system calls if an entry has no cell when the iteration begins. An entry whose
+    /// value is not in the table costs a system call. While a cell changes, the iteration sleeps for 50 µs and reads it again.
     pub fn entries(&self) -> MappedEntries<'_> {
         // An entry that exists during the whole iteration has a cell, or is counted now.
         match header_of(&self.header).unplaced.load(Ordering::Relaxed) {
-            0 => MappedEntries::new(self),
+            0 if !self.is_destroyed() => MappedEntries::new(self),
             _ => MappedEntries {
                 map: self,
                 block: self.reader.shape().blocks(),
@@ -304,14 +320,15 @@ impl fmt::Debug for MappedMap {
     }
 }
 
-/// The iterator over all entries that [`MappedMap::entries`] returns: keys and their entries. An error ends it.
+/// The iterator over all entries that [`MappedMap::entries`] returns: keys and their entries, in no order. It continues after an
+/// error of one entry.
 pub struct MappedEntries<'a> {
     map: &'a MappedMap,
     /// The next block of the table.
     block: u64,
-    /// Entries of the block before that, the first one last.
+    /// Entries of the previous block, returned from the end.
     found: Vec<Result<(Vec<u8>, Entry), ReadError>>,
-    /// Instead of the table.
+    /// The iteration by system calls, which replaces that of the table.
     rest: Option<Entries<'a>>,
 }
 

@@ -56,6 +56,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Mapped maps
+//!
+//! A map that is created with [`Options::mapped`] has a table of its entries in memory that readers map. [`Map::mapped`] returns a
+//! [`MappedMap`], whose lookups make no system call if the table has the entry.
+//!
 //! # Watching
 //!
 //! A [`Watcher`] receives the changes of a map, without values, and learns how many it has missed:

@@ -97,19 +97,25 @@ impl Options {
         self
     }
 
-    /// Readers may map the map, and then look up entries without a system call ([`Map::mapped`]). Beside its own memory the map gets a table
-    /// with room for so many entries: 1.6 to 3.2 [cells](Self::cell) for each. What has no room is read by calls. An open with this option
-    /// fails with [`OpenError::NotMapped`] if the map exists without a table.
+    /// Creates the map with a table in which [`Map::mapped`] looks up entries without a system call. The table has at least 16
+    /// [cells](Self::cell) for 10 entries, and its size is a power of two of at least a page: 1.6 to 3.2 cells per entry of larger tables.
+    /// With 100,000 entries and cells of 128 bytes it takes 32 MiB.
     ///
-    /// The whole table is allocated when the map is created, and counts for the limits of channels. It cannot be combined with
-    /// [`durable`](Self::durable).
+    /// The whole table is allocated when the map is created, and never grows. The limits of channels count it and two pages in addition to
+    /// the [capacity](Self::capacity), which it does not raise. Each change also writes the cell of its entry. An entry without a cell is read
+    /// by a system call.
+    ///
+    /// An existing map keeps the size of its table; if it has none, the open fails with [`OpenError::NotMapped`]. With
+    /// [`durable`](Self::durable) the open fails with [`OpenError::InvalidOptions`].
     pub fn mapped(mut self, entries: u64) -> Self {
         self.own.table = Some(entries);
         self
     }
 
-    /// The bytes of a cell of the table, rounded up to a power of two of up to 4096; 128 by default. A cell has 32 bytes of its own, the
-    /// key, rounded up to a multiple of 8, and the value. Longer entries are read by calls.
+    /// The size of a cell of the table in bytes, rounded up to a power of two from 64 to 4096; 128 by default, and with 0. A cell holds 32
+    /// bytes of overhead, the key, rounded up to a multiple of 8, and the value: with 128 bytes and a key of 16 bytes, a value of up to 80
+    /// bytes. A longer entry is read by a system call. Requires [`mapped`](Self::mapped), otherwise the open fails with
+    /// [`OpenError::InvalidOptions`].
     pub fn cell(mut self, bytes: u32) -> Self {
         self.own.cell = bytes;
         self
