@@ -368,8 +368,7 @@ static int try_receive(struct receipt *receipt)
 		err = receive_claimed(receipt, head);
 		receipt->sequence = receipt->next;
 		finish_received(receipt, from);
-		if (err != -EAGAIN || !receipt->more || receipt->received ||
-		    fatal_signal_pending(current))
+		if (err != -EAGAIN || !receipt->more || fatal_signal_pending(current))
 			return err;
 		cond_resched();
 	}
@@ -483,7 +482,7 @@ static noinline_for_stack ssize_t receive_framed(struct sluice_bus_endpoint *end
 		err = bus_receive(&receipt);
 		cond_resched();
 	} while (batched && receipt.received != before && !signal_pending(current) &&
-		 (!err || (err == -EFAULT && gap_is_present(&receipt))));
+		 (!err || err == -EFAULT) && gap_is_present(&receipt));
 	return receipt.received ?: err;
 }
 
