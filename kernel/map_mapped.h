@@ -32,8 +32,8 @@
  *     sequence again; it repeats that, or asks the kernel, unless the sequence was even and the
  *     same. So it finds a change as soon as other readers do. The tag becomes 0 by a release and is
  *     taken by cmpxchg(), so the next user of the cell loads its last sequence. `elsewhere` is
- *     incremented before a change takes effect, ordered by smp_wmb(), or for an entry without a cell
- *     by rcu_assign_pointer() of its value; it is decremented after the effect, ordered by
+ *     incremented before a change takes effect, ordered by smp_wmb(), or for an entry without a
+ *     cell by rcu_assign_pointer() of its value; it is decremented after the effect, ordered by
  *     smp_mb__before_atomic(). A lookup begins with an acquire fence, and a lookup without a result
  *     ends with one: later lookups and calls of a thread do not return older states.
  */
