@@ -66,10 +66,6 @@ impl<M: Memory> Reader<M> {
         Self { memory, shape }
     }
 
-    pub fn memory(&self) -> &M {
-        &self.memory
-    }
-
     pub fn shape(&self) -> &Shape {
         &self.shape
     }

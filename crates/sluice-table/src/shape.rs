@@ -88,6 +88,12 @@ impl Shape {
         block * self.cell * BLOCK_CELLS
     }
 
+    /// The position of the tag of this index.
+    #[inline]
+    pub fn tag(&self, block: u64, index: u64) -> u64 {
+        self.bucket(block) + index * size_of::<u32>() as u64
+    }
+
     /// The position of the cell that has a tag of this index.
     #[inline]
     pub fn cell(&self, block: u64, index: u64) -> u64 {

@@ -28,10 +28,6 @@ impl<M: Memory> Writer<M> {
         Self { memory, shape }
     }
 
-    pub fn memory(&self) -> &M {
-        &self.memory
-    }
-
     /// Inserts an entry.
     pub fn insert(&self, key: &[u8], value: &[u8], version: u64, expires_ns: u64) -> Place {
         let place = self.place(key);
@@ -47,8 +43,8 @@ impl<M: Memory> Writer<M> {
     pub fn remove(&self, place: Place) {
         self.change(place, || self.clear(place));
         if let Some((block, index)) = place.cell {
-            let tag = self.shape.bucket(block) + index * size_of::<u32>() as u64;
-            self.memory.half(tag).store(0, Ordering::Release);
+            let tag = self.memory.half(self.shape.tag(block, index));
+            tag.store(0, Ordering::Release);
         }
         if place.is_elsewhere() {
             self.elsewhere(place.home).fetch_sub(1, Ordering::Relaxed);
@@ -70,8 +66,7 @@ impl<M: Memory> Writer<M> {
 
     fn take_cell(&self, block: u64, tag: u32) -> Option<(u64, u64)> {
         let take = |index: &u64| {
-            let at = self.shape.bucket(block) + index * size_of::<u32>() as u64;
-            let half = self.memory.half(at);
+            let half = self.memory.half(self.shape.tag(block, *index));
             half.compare_exchange(0, tag, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
