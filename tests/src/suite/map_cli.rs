@@ -520,7 +520,7 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     let empty = shell(context, "sluice map get entries ''")?;
     empty.expect_failure(1, &["invalid key of 0 bytes; use 1 to 4096 bytes"])?;
     let small = sluice(context, "map create small --capacity 4K")?;
-    small.expect_failure(1, &["the capacity is too large, or too small"])?;
+    small.expect_failure(1, &["invalid options for the map", "give a capacity of up"])?;
     let usage = sluice(context, "map set entries key value --capacity 1M")?;
     usage.expect_failure(2, &["--create"])
 }
