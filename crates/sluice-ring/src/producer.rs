@@ -18,8 +18,8 @@ pub(crate) const STATE: u64 = 4;
 
 /// The sending side. See the diagram at the top of the crate.
 ///
-/// Functions of the C library that are inlined into programs reserve, and write the second and later records of a batch, by the fields before
-/// `window`, whose layout is part of its ABI.
+/// Functions of the C library that are inlined into programs reserve, write and publish by the fields before `memory`, whose layout is part
+/// of its ABI.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Producer<M> {
@@ -42,6 +42,8 @@ const _: () = {
     assert!(offset_of!(Producer<()>, written) == 8);
     assert!(offset_of!(Producer<()>, limit) == 16);
     assert!(offset_of!(Producer<()>, reserved_end) == 24);
+    assert!(offset_of!(Producer<()>, window) == 32);
+    assert!(offset_of!(Producer<()>, zeroed_to) == 40);
 };
 
 impl<M: Memory> Producer<M> {

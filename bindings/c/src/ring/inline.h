@@ -42,6 +42,10 @@ struct sluice_producer_head {
     size_t length_max;
     /* The length of the reservation, or (size_t)-1. */
     size_t reserved;
+    /* While the word *waiting is not 0, the library has to be called after a publication, to wake the consumer. As `attention`. */
+    const uint32_t *waiting;
+    /* Whether records are published by sluice_producer_publish() only: 1 or 0. */
+    uint64_t is_batching;
     /* The position up to which records are published. */
     uint64_t published;
     /* The position of the next record: another one in a batch that has records. */
@@ -50,6 +54,10 @@ struct sluice_producer_head {
     uint64_t limit;
     /* The position after the bytes that were reserved since the last record; or 0. */
     uint64_t reserved_end;
+    /* The number of bytes to zero after the publication. */
+    uint64_t window;
+    /* The position up to which the bytes after the records are zero. */
+    uint64_t zeroed_to;
 };
 
 #if defined(__GNUC__) && !defined(SLUICE_NO_INLINE)
@@ -58,6 +66,9 @@ struct sluice_producer_head {
 #define __SLUICE_COPY_MAX 256
 /* The header before each record: its length and its state, of 32 bits each. */
 #define __SLUICE_HEADER 8
+/* The length of a cache line, and the number of bytes that are zeroed ahead of a stream. */
+#define __SLUICE_LINE 64
+#define __SLUICE_WINDOW 256
 
 /* The body of a function is for inlining only: what is not inlined calls the library. A part is inlined wherever its function is. */
 #define __sluice_inline extern __inline __attribute__((__gnu_inline__))
@@ -70,6 +81,7 @@ extern int __sluice_producer_send(struct sluice_producer *producer, const void *
 extern int __sluice_producer_reserve(struct sluice_producer *producer, size_t length, void **room, int timeout_ms)
     __asm__("sluice_producer_reserve");
 extern int __sluice_producer_commit(struct sluice_producer *producer, size_t length) __asm__("sluice_producer_commit");
+extern int __sluice_producer_publish(struct sluice_producer *producer) __asm__("sluice_producer_publish");
 extern ssize_t __sluice_consumer_recv(struct sluice_consumer *consumer, const void **record, int timeout_ms)
     __asm__("sluice_consumer_recv");
 extern ssize_t __sluice_consumer_recv_batch(struct sluice_consumer *consumer, struct iovec *records, size_t count, int timeout_ms)
@@ -100,20 +112,55 @@ __sluice_part int __sluice_has_room(const struct sluice_producer_head *head, siz
            __sluice_is_owned(&head->ring) && __atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0;
 }
 
-/* Whether a batch has records. The library writes the first one, at which the consumer waits. */
-__sluice_part int __sluice_has_batch(const struct sluice_producer_head *head)
+/*
+ * As write() and publish() of the library: makes a record of filled bytes. Unless it is of a batch, it becomes visible, then the bytes ahead are
+ * zeroed. Each field is loaded once, because the compiler has to assume that a store to the ring changes it.
+ */
+__sluice_part int __sluice_write(struct sluice_producer *producer, struct sluice_producer_head *head, size_t length)
 {
-    return head->published != head->written;
-}
+    uint64_t at = head->written, stride = __sluice_stride(length), next = at + stride, zeroed_to = head->zeroed_to, goal;
+    unsigned char *data = head->ring.data;
+    uint64_t mask = head->ring.mask;
+    uint32_t *header = (uint32_t *)(void *)(data + (at & mask));
+    int is_first = at == head->published;
 
-/* Makes a further record of a batch of filled bytes. The release that publishes the first record covers these stores, too. */
-__sluice_part void __sluice_write(struct sluice_producer_head *head, size_t length)
-{
-    uint32_t *header = (uint32_t *)(void *)__sluice_at(&head->ring, head->written);
-
+    /* More bytes were filled than the record has. */
+    if (head->reserved_end > next)
+        zeroed_to = next;
+    head->reserved_end = 0;
+    head->written = next;
+    head->window = is_first && stride > __SLUICE_WINDOW ? 0 : __SLUICE_WINDOW;
     __atomic_store_n(&header[0], (uint32_t)length, __ATOMIC_RELAXED);
-    __atomic_store_n(&header[1], 1, __ATOMIC_RELAXED);
-    head->written += __sluice_stride(length);
+    if (!__sluice_likely(is_first && !head->is_batching)) {
+        head->zeroed_to = zeroed_to;
+        /* The release that publishes the first record of a batch covers this store, too. */
+        if (!is_first)
+            __atomic_store_n(&header[1], 1, __ATOMIC_RELAXED);
+        return 0;
+    }
+    if (zeroed_to < next + __SLUICE_HEADER) {
+        __atomic_store_n((uint32_t *)(void *)(data + (next & mask)) + 1, 0, __ATOMIC_RELAXED);
+        zeroed_to = next + __SLUICE_HEADER;
+    }
+    /* Pairs with the acquire of the consumer. */
+    __atomic_store_n(&header[1], 1, __ATOMIC_RELEASE);
+    head->published = next;
+    __atomic_store_n(head->ring.pos, next, __ATOMIC_RELAXED);
+    /* As in sluice_consumer_release(). */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (!__sluice_likely(__atomic_load_n(head->waiting, __ATOMIC_RELAXED) == 0)) {
+        head->zeroed_to = zeroed_to;
+        return __sluice_producer_publish(producer);
+    }
+    goal = (next + head->window) & ~(uint64_t)(__SLUICE_LINE - 1);
+    if (goal > head->limit)
+        goal = head->limit;
+    for (; zeroed_to + __SLUICE_LINE <= goal; zeroed_to += __SLUICE_LINE)
+        __builtin_memset(data + (zeroed_to & mask), 0, __SLUICE_LINE);
+    for (; zeroed_to < goal; zeroed_to += sizeof(uint64_t))
+        __builtin_memset(data + (zeroed_to & mask), 0, sizeof(uint64_t));
+    head->zeroed_to = zeroed_to;
+    return 0;
 }
 
 __sluice_inline int sluice_producer_reserve(struct sluice_producer *producer, size_t length, void **room, int timeout_ms)
@@ -134,11 +181,9 @@ __sluice_inline int sluice_producer_commit(struct sluice_producer *producer, siz
 {
     struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
 
-    if (head && __sluice_has_batch(head) && length <= head->length_max && length == head->reserved && __sluice_is_owned(&head->ring)) {
+    if (__sluice_likely(head && length <= head->length_max && length == head->reserved && __sluice_is_owned(&head->ring))) {
         head->reserved = (size_t)-1;
-        head->reserved_end = 0;
-        __sluice_write(head, length);
-        return 0;
+        return __sluice_write(producer, head, length);
     }
     return __sluice_producer_commit(producer, length);
 }
@@ -147,11 +192,10 @@ __sluice_inline int sluice_producer_send(struct sluice_producer *producer, const
 {
     struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
 
-    if (head && record && length <= __SLUICE_COPY_MAX && __sluice_has_batch(head) && __sluice_has_room(head, length)) {
+    if (__sluice_likely(head && record && length <= __SLUICE_COPY_MAX && __sluice_has_room(head, length))) {
         __builtin_memcpy(__sluice_at(&head->ring, head->written + __SLUICE_HEADER), record, length);
-        __sluice_write(head, length);
         head->ring.records++;
-        return 0;
+        return __sluice_write(producer, head, length);
     }
     return __sluice_producer_send(producer, record, length, timeout_ms);
 }
@@ -243,5 +287,7 @@ __sluice_inline int sluice_consumer_release(struct sluice_consumer *consumer)
 #undef __sluice_likely
 #undef __SLUICE_COPY_MAX
 #undef __SLUICE_HEADER
+#undef __SLUICE_LINE
+#undef __SLUICE_WINDOW
 
 #endif

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::ptr;
+use std::sync::atomic::AtomicU32;
 
 use libc::{iovec, ssize_t};
 use sluice::ring::{self, SendError, WriteBatch};
@@ -27,9 +28,11 @@ pub struct Producer {
     max_len: usize,
     /// The length of the reservation, or NONE.
     reserved: usize,
+    /// Where it is not 0 if the consumer has to be woken.
+    waiting: *const AtomicU32,
+    /// Whether records are not published until sluice_producer_publish(): 1 or 0.
+    is_batching: u64,
     producer: ring::Producer,
-    /// Whether records are not published until sluice_producer_publish().
-    is_batching: bool,
 }
 
 /// struct sluice_producer_head of inline.h.
@@ -38,7 +41,9 @@ const _: () = {
     assert!(offset_of!(Producer, inlined) == 0);
     assert!(offset_of!(Producer, max_len) == 56);
     assert!(offset_of!(Producer, reserved) == 64);
-    assert!(POSITIONS == 72);
+    assert!(offset_of!(Producer, waiting) == 72);
+    assert!(offset_of!(Producer, is_batching) == 80);
+    assert!(POSITIONS == 88);
 };
 
 /// In place of an Option, which is two words.
@@ -50,8 +55,9 @@ impl From<ring::Producer> for Producer {
             inlined: Inlined::new(producer.inline_addresses()),
             max_len: producer.max_record_len(),
             reserved: NONE,
+            waiting: producer.waiting(),
+            is_batching: 0,
             producer,
-            is_batching: false,
         }
     }
 }
@@ -75,22 +81,26 @@ impl Producer {
             producer.producer.note_inlined(records);
         }
         let result = call(producer);
-        producer.inlined.attend_to(producer.producer.attention());
+        producer.attend();
         result
+    }
+
+    /// After a call that may have changed when inlined code has to call the library.
+    #[inline]
+    fn attend(&mut self) {
+        self.inlined.attend_to(self.producer.attention());
+        self.waiting = self.producer.waiting();
     }
 
     /// The batch of C, which goes on.
     #[inline]
     fn batch(&mut self) -> Option<ManuallyDrop<WriteBatch<'_>>> {
-        self.is_batching
-            .then(|| ManuallyDrop::new(self.producer.send_batch()))
+        (self.is_batching != 0).then(|| ManuallyDrop::new(self.producer.send_batch()))
     }
 
-    /// Publishes the records of the batch, which goes on.
+    /// Publishes the records of the batch, which goes on; and wakes the consumer for those of inlined code.
     fn publish(&mut self) -> &mut ring::Producer {
-        if self.is_batching {
-            self.producer.send_batch().publish();
-        }
+        self.producer.send_batch().publish();
         &mut self.producer
     }
 }
@@ -155,6 +165,7 @@ pub extern "C" fn sluice_producer_commit(producer: Option<&mut Producer>, length
             Some(mut batch) => batch.commit_dropped(length)?,
             None => producer.producer.commit_dropped(length)?,
         }
+        producer.attend();
         Ok(())
     })
 }
@@ -207,7 +218,7 @@ fn send_all(batch: &mut WriteBatch<'_>, records: &[iovec], timeout_ms: c_int) ->
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_producer_begin(producer: Option<&mut Producer>) -> c_int {
     call(|| {
-        idle(producer)?.is_batching = true;
+        idle(producer)?.is_batching = 1;
         Ok(())
     })
 }
@@ -218,7 +229,8 @@ pub extern "C" fn sluice_producer_publish(producer: Option<&mut Producer>) -> c_
     call(|| {
         let producer = idle(producer)?;
         producer.publish();
-        producer.is_batching = false;
+        producer.attend();
+        producer.is_batching = 0;
         Ok(())
     })
 }

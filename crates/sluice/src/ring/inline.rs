@@ -58,6 +58,16 @@ impl Producer {
         }
     }
 
+    /// Where it is not 0 if the consumer may sleep. A load after the publication suffices, without a barrier.
+    #[doc(hidden)]
+    #[inline]
+    pub fn waiting(&self) -> *const AtomicU32 {
+        match self.connection.notifier.is_asymmetric() {
+            true => &raw const self.core.memory().consumer().wait_flags,
+            false => InlineAddresses::ALWAYS,
+        }
+    }
+
     /// Counts records that were sent without the library.
     #[doc(hidden)]
     #[inline]
