@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // conformMap is an endpoint of a map, with its watcher.
@@ -25,6 +24,7 @@ func openConformMap(name, side string, settings conformSettings) (conformEndpoin
 	access := map[string]Access{"reader": Read, "writer": Write, "map": Read | Write}[side]
 	m, err := OpenMap(context.Background(), name, access, MapOptions{
 		Options: settings.options(), MaxEntries: settings.number("entries"), Events: uint32(settings.number("events")),
+		Durable: settings.has("durable"), Interval: settings.time("interval"), Deadline: settings.time("deadline"),
 	})
 	return &conformMap{Map: m}, err
 }
@@ -37,7 +37,7 @@ func (m *conformMap) execute(words []string, numbers []int) string {
 	case "set":
 		settings := conformSettings(words[3:])
 		change, err := m.Set(ctx, conformBytes(words[1]), conformBytes(words[2]), SetOptions{
-			IfVersion: settings.version(), TTL: time.Duration(settings.number("ttl")) * time.Millisecond, NoWait: settings.has("nowait"),
+			IfVersion: settings.version(), TTL: settings.time("ttl"), NoWait: settings.has("nowait"),
 		})
 		return conformSet(change, err)
 	case "delete":
@@ -62,6 +62,8 @@ func (m *conformMap) execute(words []string, numbers []int) string {
 		return conformDump(m.Entries())
 	case "count":
 		return m.count()
+	case "sync":
+		return m.sync(words[1], numbers[1])
 	case "watch":
 		return m.watch(words[1], numbers[1])
 	case "event":
@@ -115,6 +117,18 @@ func (m *conformMap) count() string {
 		count++
 	}
 	return fmt.Sprint("entries ", count)
+}
+
+func (m *conformMap) sync(word string, number int) string {
+	upTo := uint64(number)
+	if word == "now" {
+		upTo = Now
+	}
+	stored, err := m.Sync(context.Background(), upTo)
+	if err != nil {
+		return conformDone(err)
+	}
+	return fmt.Sprint("stored ", stored)
 }
 
 func (m *conformMap) watch(word string, number int) string {

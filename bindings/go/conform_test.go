@@ -128,6 +128,10 @@ func (s conformSettings) number(key string) uint64 {
 	return number
 }
 
+func (s conformSettings) time(key string) time.Duration {
+	return time.Duration(s.number(key)) * time.Millisecond
+}
+
 func (s conformSettings) version() *uint64 {
 	if s.text("if") == "" {
 		return nil
@@ -192,7 +196,7 @@ func conformDone(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
 		return "timeout"
 	case errors.Is(err, syscall.EMSGSIZE):
 		return "too-long"

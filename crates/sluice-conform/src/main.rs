@@ -16,8 +16,10 @@ mod process;
 mod report;
 mod ring;
 mod script;
+mod store;
 mod words;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,6 +45,9 @@ enum Command {
         /// What needs the kernel module: rings on the device, and the other kinds, instead of rings over memfd
         #[arg(long)]
         module: bool,
+        /// With --module: durable maps, too, with this daemon, sluiced
+        #[arg(long, value_name = "PROGRAM", requires = "module")]
+        store: Option<PathBuf>,
         /// Each program as first one only with the next one that has the commands
         #[arg(long)]
         quick: bool,
@@ -82,6 +87,7 @@ fn main() -> Result<ExitCode> {
         Command::Run {
             peers,
             module,
+            store,
             quick,
             only,
             limit,
@@ -92,6 +98,7 @@ fn main() -> Result<ExitCode> {
             } else {
                 Carrier::Memfd
             },
+            store: store.as_deref(),
             quick,
             only: &only,
             limit: Duration::from_secs(limit),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use sluice::map::{
-    self, DeleteOptions, Entry, Event, Outcome, ReadError, Set, SetOptions, WatchFrom, Watcher,
-    WriteError,
+    self, DeleteOptions, Durability, Entry, Event, Outcome, ReadError, Set, SetOptions, WatchFrom,
+    Watcher, WriteError,
 };
 
 use crate::peer::{Endpoint, Opened};
@@ -18,10 +18,13 @@ pub struct Map {
 
 impl Map {
     pub fn open(name: &str, side: &str, settings: Settings<'_>) -> Opened {
-        let options = settings
+        let mut options = settings
             .apply(map::Map::named(name))
             .entries(settings.number("entries").unwrap_or(0))
             .events(settings.number("events").unwrap_or(0) as u32);
+        if settings.has("durable") {
+            options = options.durable(durability(settings));
+        }
         let opened = match side {
             "reader" => options.open_reader(),
             "writer" => options.open_writer(),
@@ -117,6 +120,17 @@ impl Map {
         Some(results.collect::<Vec<_>>().join(" ; "))
     }
 
+    fn sync(&self, number: &str) -> Option<String> {
+        let synced = match number {
+            "now" => self.map.sync(),
+            number => self.map.sync_to(number.parse().ok()?),
+        };
+        Some(match synced {
+            Ok(stored) => format!("stored {stored}"),
+            Err(error) => failed(error.raw_os_error(), "full"),
+        })
+    }
+
     fn watch(&mut self, after: &str) -> Option<String> {
         let from = match after {
             "now" => WatchFrom::Now,
@@ -134,6 +148,15 @@ impl Map {
     }
 }
 
+fn durability(settings: Settings<'_>) -> Durability {
+    let time = |key| settings.number(key).map(Duration::from_millis);
+    let durability = time("interval").map_or_else(Durability::always, Durability::interval);
+    match time("deadline") {
+        Some(deadline) => durability.deadline(deadline),
+        None => durability,
+    }
+}
+
 impl Endpoint for Map {
     fn execute(&mut self, words: &[&str]) -> Option<String> {
         let read = |error: ReadError| failed(error.raw_os_error(), "full");
@@ -146,6 +169,7 @@ impl Endpoint for Map {
             ["dump"] => self.dump().unwrap_or_else(read),
             ["count"] => self.count().unwrap_or_else(read),
             ["batch", ref operations @ ..] => self.batch(operations)?,
+            ["sync", number] => self.sync(number)?,
             ["watch", after] => self.watch(after)?,
             ["event", ref time @ ..] => {
                 let watcher = self.watcher.as_mut()?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
@@ -12,13 +12,16 @@ use anyhow::{Context as _, Result, bail};
 use sluice::{Channel, Kind};
 
 use crate::process::{Process, UNSUPPORTED};
-use crate::script::{Behaviour, Carrier, Peer, Side, Step, Variables, behaviours};
+use crate::script::{Behaviour, Carrier, Peer, Side, Step, Variables, behaviours, durable};
+use crate::store::Store;
 
 /// What to run.
 pub struct Run<'a> {
     /// Beside the library.
     pub peers: &'a [String],
     pub carrier: Carrier,
+    /// The daemon of durable maps.
+    pub store: Option<&'a Path>,
     /// Each first program only with the next one that has the commands.
     pub quick: bool,
     /// Parts of the names of behaviours; none: all.
@@ -47,7 +50,7 @@ impl<'a> Programs<'a> {
         match side.peer {
             Peer::First => self.first,
             Peer::Second => self.second,
-            Peer::Bad => self.own,
+            Peer::Bad | Peer::Store => self.own,
         }
     }
 }
@@ -101,15 +104,22 @@ pub fn run(run: &Run<'_>) -> Result<ExitCode> {
         .into_iter()
         .chain(run.peers.iter().map(String::as_str))
         .collect();
+    let mut behaviours = behaviours(run.carrier)?;
+    let directory = Directory::new()?;
+    let store = run.store.map(|program| Store::new(program, &directory.0));
+    if store.is_some() {
+        behaviours.extend(durable()?);
+    }
     let mut report = Report {
-        directory: Directory::new()?,
+        store,
+        directory,
         limit: run.limit,
         unsupported: Unsupported::new(),
         passed: 0,
         failed: 0,
         skipped: 0,
     };
-    for behaviour in behaviours(run.carrier)? {
+    for behaviour in behaviours {
         let is_named = |text: &String| behaviour.name.contains(text);
         if !run.only.is_empty() && !run.only.iter().any(is_named) {
             continue;
@@ -153,6 +163,8 @@ fn pairs<'a>(behaviour: &Behaviour, all: &[&'a str]) -> Vec<Vec<Programs<'a>>> {
 
 /// What was checked so far.
 struct Report {
+    // Dropped before the directory, which has its files.
+    store: Option<Store>,
     directory: Directory,
     limit: Duration,
     unsupported: Unsupported,
@@ -172,8 +184,15 @@ impl Report {
         variables.set("path", &path.display().to_string());
         let name = format!("conform-{}-{number}", process::id());
         variables.set("name", &name);
-        let unsupported = &mut self.unsupported;
-        let outcome = check(behaviour, programs, self.limit, variables, unsupported);
+        let (store, unsupported) = (self.store.as_mut(), &mut self.unsupported);
+        let outcome = check(
+            behaviour,
+            programs,
+            self.limit,
+            variables,
+            store,
+            unsupported,
+        );
         if !matches!(outcome, Outcome::Passed) {
             unlink(&name);
         }
@@ -217,6 +236,7 @@ fn check(
     programs: Programs<'_>,
     limit: Duration,
     mut variables: Variables,
+    mut store: Option<&mut Store>,
     unsupported: &mut Unsupported,
 ) -> Outcome {
     let opened = |step: &Step| {
@@ -227,13 +247,22 @@ fn check(
     if opens.any(|endpoint| unsupported.contains(&endpoint)) {
         return Outcome::Skipped;
     }
+    if let Some(Err(error)) = store.as_mut().map(|store| store.start()) {
+        return Outcome::Failed(format!("{error:#}"));
+    }
     let mut processes = Processes {
         programs,
         limit,
         all: Vec::new(),
     };
     for step in &behaviour.steps {
-        match perform(step, &mut processes, &mut variables) {
+        let done = match (&mut store, &step.command) {
+            (Some(store), Some(command)) if step.side.peer == Peer::Store => {
+                store.perform(command).map(|()| true)
+            }
+            _ => perform(step, &mut processes, &mut variables),
+        };
+        match done {
             Ok(true) => {}
             Ok(false) => {
                 unsupported.extend(opened(step));

@@ -9,6 +9,7 @@ const RING: &str = include_str!("../../../spec/conformance/ring.txt");
 const DEVICE: &str = include_str!("../../../spec/conformance/device.txt");
 const BUS: &str = include_str!("../../../spec/conformance/bus.txt");
 const MAP: &str = include_str!("../../../spec/conformance/map.txt");
+const DURABLE: &str = include_str!("../../../spec/conformance/durable.txt");
 const PIPE: &str = include_str!("../../../spec/conformance/pipe.txt");
 const FEED: &str = include_str!("../../../spec/conformance/feed.txt");
 
@@ -47,9 +48,11 @@ pub enum Peer {
     Second,
     /// This one: it violates the protocol.
     Bad,
+    /// The daemon of durable maps.
+    Store,
 }
 
-const SIDES: [Side; 11] = [
+const SIDES: [Side; 12] = [
     side("producer", Peer::First),
     side("consumer", Peer::Second),
     side("bad-producer", Peer::Bad),
@@ -61,6 +64,7 @@ const SIDES: [Side; 11] = [
     side("writer", Peer::First),
     side("reader", Peer::Second),
     side("another", Peer::First),
+    side("store", Peer::Store),
 ];
 
 const fn side(name: &'static str, peer: Peer) -> Side {
@@ -74,6 +78,11 @@ impl Side {
             .find(|side| side.name == name)
             .with_context(|| format!("no side '{name}'"))
     }
+}
+
+/// The behaviours of durable maps, which need the daemon.
+pub fn durable() -> Result<Vec<Behaviour>> {
+    parse(DURABLE)
 }
 
 /// The behaviours over a carrier, each with the steps of its set-up.
@@ -233,16 +242,21 @@ impl Variables {
 mod tests {
     use super::*;
 
+    fn expect_results(behaviours: &[Behaviour]) {
+        for behaviour in behaviours {
+            let awaited = behaviour.steps.iter().filter(|step| step.result.is_some());
+            assert!(awaited.count() > 0, "{} expects nothing", behaviour.name);
+        }
+    }
+
     #[test]
     fn the_behaviours_can_be_read() {
         for carrier in [Carrier::Memfd, Carrier::Module] {
             let behaviours = behaviours(carrier).unwrap();
             assert!(behaviours.len() > 20, "{}", behaviours.len());
-            for behaviour in &behaviours {
-                let awaited = behaviour.steps.iter().filter(|step| step.result.is_some());
-                assert!(awaited.count() > 0, "{} expects nothing", behaviour.name);
-            }
+            expect_results(&behaviours);
         }
+        expect_results(&durable().unwrap());
     }
 
     #[test]

@@ -23,6 +23,10 @@ int map_open(const char *name, const char *side, const struct command *command)
 	options.channel = channel_of(command);
 	options.entries = setting_number(command, "entries");
 	options.events = setting_number(command, "events");
+	if (has_setting(command, "durable"))
+		options.durability = setting(command, "interval") ? SLUICE_DURABLE_INTERVAL : SLUICE_DURABLE;
+	options.interval_ms = setting_number(command, "interval");
+	options.deadline_ms = setting_number(command, "deadline");
 	if (!strcmp(side, "map"))
 		return sluice_map_open(name, &options, &map);
 	if (!strcmp(side, "reader"))
@@ -234,6 +238,17 @@ static void batch(const struct command *command)
 	}
 }
 
+static void sync_to(const char *number)
+{
+	uint64_t stored;
+	int returned = sluice_map_sync(map, strcmp(number, "now") ? strtoull(number, NULL, 10) : 0, &stored);
+
+	if (returned < 0)
+		print_failure(returned, "full");
+	else
+		printf("stored %" PRIu64, stored);
+}
+
 static void watch(const char *after)
 {
 	int returned;
@@ -283,6 +298,8 @@ int map_execute(const struct command *command)
 		count_entries();
 	else if (!strcmp(verb, "batch"))
 		batch(command);
+	else if (!strcmp(verb, "sync"))
+		sync_to(word_of(command, 1));
 	else if (!strcmp(verb, "watch"))
 		watch(word_of(command, 1));
 	else if (watcher && !strcmp(verb, "event"))
