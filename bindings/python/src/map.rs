@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use sluice::map::{self, DeleteOptions, Durability, Outcome, SetOptions, WatchFrom};
 
@@ -309,11 +310,11 @@ fn delete_options(version: Option<u64>, wait: bool) -> DeleteOptions {
     }
 }
 
-/// An operation of a batch.
+/// An operation of a batch. The bytes are those of the objects: the GIL is released while it waits for the store.
 enum Operation {
-    Get(Vec<u8>),
-    Set(Vec<u8>, Vec<u8>, SetOptions, bool),
-    Delete(Vec<u8>, DeleteOptions, bool),
+    Get(PyBackedBytes),
+    Set(PyBackedBytes, PyBackedBytes, SetOptions, bool),
+    Delete(PyBackedBytes, DeleteOptions, bool),
 }
 
 impl<'py> FromPyObject<'_, 'py> for Operation {
@@ -321,7 +322,7 @@ impl<'py> FromPyObject<'_, 'py> for Operation {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let (key, value, deletes, version, ttl, wait) =
-            object.extract::<(Vec<u8>, Option<Vec<u8>>, bool, _, _, _)>()?;
+            object.extract::<(_, Option<PyBackedBytes>, bool, _, _, _)>()?;
         Ok(match value {
             Some(value) => Self::Set(key, value, set_options(version, ttl, wait), wait),
             None if deletes => Self::Delete(key, delete_options(version, wait), wait),

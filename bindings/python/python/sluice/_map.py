@@ -145,8 +145,16 @@ class _Values(ValuesView[bytes]):
         return (entry.value for _, entry in self._mapping.entries())
 
 
+def _bytes(buffer: Buffer) -> bytes:
+    # bytes() of a number, which is no buffer, would be so many zeros.
+    return buffer if type(buffer) is bytes else bytes(memoryview(buffer))
+
+
 class Batch:
-    """Operations that run() executes one after the other, with one system call for up to 256 of them. Together they are not atomic."""
+    """Operations that run() executes one after the other, with one system call for up to 256 of them. Together they are not atomic.
+
+    On a durable map run() waits for the store once. The calls of other maps are faster one by one, in Python.
+    """
 
     __slots__ = ("_map", "_operations", "_value_room")
 
@@ -157,22 +165,19 @@ class Batch:
 
     def get(self, key: Buffer) -> Batch:
         """Adds a get, whose outcome is an Entry or None."""
-        return self._add(key, None, False, None, None, True)
+        self._operations.append((_bytes(key), None, False, None, None, True))
+        return self
 
     def set(
         self, key: Buffer, value: Buffer, *, version: int | None = None, ttl: float | None = None, wait: bool = True
     ) -> Batch:
         """Adds a set, whose outcome is the new version."""
-        return self._add(key, bytes(memoryview(value)), False, version, ttl, wait)
+        self._operations.append((_bytes(key), _bytes(value), False, version, ttl, wait))
+        return self
 
     def delete(self, key: Buffer, *, version: int | None = None, wait: bool = True) -> Batch:
         """Adds a delete, whose outcome is the number of the change, or None."""
-        return self._add(key, None, True, version, None, wait)
-
-    def _add(
-        self, key: Buffer, value: bytes | None, deletes: bool, version: int | None, ttl: float | None, wait: bool
-    ) -> Batch:
-        self._operations.append((bytes(memoryview(key)), value, deletes, version, ttl, wait))
+        self._operations.append((_bytes(key), None, True, version, None, wait))
         return self
 
     def __len__(self) -> int:
