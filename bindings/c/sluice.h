@@ -29,9 +29,9 @@
  *
  * Inline functions. Some functions of rings have a body at the end of this header, and the same results with it.
  *
- * Processes. A child of fork(2) has the descriptors of its parent. Each object says how the child may use it. Descriptors, also
- * those that are passed to the library, are closed by execve(2). The library installs no signal handlers and starts no threads. Its functions are not async-signal-safe. An error inside of
- * the library and an allocation that fails abort the process, as a failed assert(3) does.
+ * Processes. A child of fork(2) has the descriptors of its parent. Each object says how the child may use it. Descriptors, also those that
+ * are passed to the library, are closed by execve(2). The library installs no signal handlers and starts no threads. Its functions are not
+ * async-signal-safe. An error inside of the library and an allocation that fails abort the process, as a failed assert(3) does.
  */
 
 
@@ -1837,7 +1837,7 @@ int sluice_map_set(const struct sluice_map *map,
 
 /**
  * Deletes the entry of a key: 1, or 0 if there is none. The options may be NULL; they have no time to live. `number` is NULL, or receives
- * the number of the change. Has the errors of sluice_map_set().
+ * the number of the change, 0 if there was no entry. Has the errors of sluice_map_set().
  */
 int sluice_map_delete(const struct sluice_map *map,
                       const void *key,
@@ -1914,7 +1914,7 @@ int sluice_map_watch(const struct sluice_map *map,
                      struct sluice_watcher **watcher);
 
 /**
- * Receives the next event. Waits for one. Fails with -EPIPE if the map was destroyed.
+ * Receives the next event, and returns 0. Waits for one. Fails with -EPIPE if the map was destroyed.
  */
 int sluice_watcher_recv(struct sluice_watcher *watcher,
                         struct sluice_event *event,

@@ -162,7 +162,7 @@ impl Loan {
             0 => self.has_ended.store(true, Ordering::Relaxed),
             exports => {
                 return Err(PyBufferError::new_err(format!(
-                    "{exports} memoryviews or arrays of the record exist; release or delete them first"
+                    "memoryviews or arrays of the record exist, {exports} of them; release or delete them first"
                 )));
             }
         }

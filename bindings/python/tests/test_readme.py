@@ -15,7 +15,7 @@ from conftest import background, set_up
 import sluice
 
 README = Path(__file__).parents[1] / "README.md"
-ALONE, BY_NAME, IN_PLACE = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+ALONE, BY_NAME, IN_PLACE, ALL_IN_PLACE = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 LIMIT = 60.0
 
 
@@ -50,6 +50,16 @@ def test_records_in_place() -> None:
     exec(IN_PLACE, {"producer": producer, "consumer": consumer})
     producer.close()
     consumer.close()
+
+
+def test_all_records_in_place(capsys: pytest.CaptureFixture[str]) -> None:
+    producer, consumer = set_up()
+    producer.send(b"ab")
+    producer.send(b"c")
+    producer.close()
+    exec(ALL_IN_PLACE, {"consumer": consumer, "sluice": sluice})
+    consumer.close()
+    assert capsys.readouterr().out == "97 2\n99 1\n"
 
 
 def wait_for(kind: str, name: str) -> None:

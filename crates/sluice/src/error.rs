@@ -295,7 +295,7 @@ fn to_create(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Pipe | Kind::Ring | Kind::Bus | Kind::Map => {
             format!(
-                "'sluice {kind} create {name}' creates it, 'sudo sluice ls --all' shows whether another cgroup has it"
+                "create it with the open, or by 'sluice {kind} create {name}'; 'sudo sluice ls --all' shows whether another cgroup has it"
             )
         }
         Kind::Feed => {

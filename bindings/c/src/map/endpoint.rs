@@ -266,7 +266,7 @@ pub unsafe extern "C" fn sluice_map_set(
 }
 
 /// Deletes the entry of a key: 1, or 0 if there is none. The options may be NULL; they have no time to live. `number` is NULL, or receives
-/// the number of the change. Has the errors of sluice_map_set().
+/// the number of the change, 0 if there was no entry. Has the errors of sluice_map_set().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_map_delete(
     map: Option<&Map>,
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn sluice_map_delete(
         let (key, options) = unsafe { (bytes(key, key_length)?, change(options)?.delete()?) };
         let result = given(map)?.map.delete_with(key, options);
         let changed = match &result {
-            Ok(deleted) => *deleted,
+            Ok(deleted) => Some(deleted.unwrap_or(0)),
             Err(error) => version_of(error),
         };
         put_optional(number, changed);

@@ -97,7 +97,7 @@ pub extern "C" fn sluice_map_watch(
     })
 }
 
-/// Receives the next event. Waits for one. Fails with -EPIPE if the map was destroyed.
+/// Receives the next event, and returns 0. Waits for one. Fails with -EPIPE if the map was destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_watcher_recv(
     watcher: Option<&mut Watcher>,

@@ -123,8 +123,9 @@ class Reservation(Buffer):
 class Ring:
     """Rings of the module: records from one producer to one consumer, by name, through shared memory.
 
-    Options: scope, create, any_owner, exclusive, persistent, permissions, spin_limit, max_capacity, mlock; of the open that creates the ring:
-    capacity in bytes, numa_node.
+    Options: scope, the directory of a cgroup; create; any_owner, the ring of another user, too; exclusive, of a create: fails if there is one;
+    persistent; permissions, 0o600 by default; spin_limit, the seconds of a wait before it sleeps; max_capacity, the largest ring to map;
+    mlock; of the open that creates the ring: capacity in bytes, 4 MiB by default, and numa_node.
 
     A ring without endpoints is freed with its records, unless it is persistent.
     """
@@ -233,7 +234,7 @@ class Consumer(Endpoint):
     def peer_closed(self) -> bool:
         """Whether the producer has closed the ring or died. There may still be records."""
     def recv(self, timeout: float | None = None) -> bytes | None:
-        """Returns a copy of the next record, or None at the end of the stream. Waits for a record."""
+        """Returns a copy of the next record, or None at the end of the stream: compare with None, a record may be empty. Waits for a record."""
     async def recv_async(self) -> bytes | None:
         """As recv(), for asyncio."""
     def recv_view(self, timeout: float | None = None) -> Record:

@@ -400,7 +400,7 @@ impl WatchError {
             Self::Empty => (libc::EAGAIN, AGAIN),
             Self::TimedOut(_) => (libc::ETIMEDOUT, "use a longer timeout"),
             Self::NoSuchChange { .. } => (libc::EINVAL, "watch from now on, then read its entries"),
-            Self::AlreadyWatched => (libc::EBUSY, "drop that watcher, or open the map again"),
+            Self::AlreadyWatched => (libc::EBUSY, "close that watcher, or open the map again"),
             Self::NotReadable => return wrong_access(FOR_READING),
             Self::Destroyed => (libc::EPIPE, REOPEN),
             Self::InvalidEvent { .. } => (libc::EBADMSG, ONE_VERSION),

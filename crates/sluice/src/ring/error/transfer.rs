@@ -9,7 +9,7 @@ use crate::timeout::Timeout;
 
 const FORKED: &str = "a ring cannot be used in a child of the process that set it up";
 
-const SET_UP: &str = "set up the ring again";
+const SET_UP: &str = "close this side, and set up the ring again";
 const ANOTHER: &str = "set up another one";
 
 /// Why nothing was sent.
