@@ -17,7 +17,7 @@ _Static_assert(offsetof(struct sluice_producer_head, published) == 88 && offseto
 _Static_assert(offsetof(struct sluice_producer_head, limit) == 104 && offsetof(struct sluice_producer_head, reserved_end) == 112, "");
 _Static_assert(offsetof(struct sluice_producer_head, window) == 120 && offsetof(struct sluice_producer_head, zeroed_to) == 128, "");
 
-#if defined(__OPTIMIZE__) && !defined(SLUICE_NO_INLINE)
+#if defined(__OPTIMIZE__) && !defined(__clang__) && !defined(SLUICE_NO_INLINE)
 #define IS_INLINE 1
 #else
 #define IS_INLINE 0

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Inline functions. GCC and Clang inline the six functions below if they optimize. The inlined code sends or receives while that needs no
+ * Inline functions. GCC inlines the six functions below if it optimizes. The inlined code sends or receives while that needs no
  * wait, no wake-up of the peer and no error; otherwise it calls the function of the library, which has the same name and does the same.
  * With SLUICE_NO_INLINE defined, each is a call. The address of such a function is the address of the library's function.
  *
@@ -60,7 +60,8 @@ struct sluice_producer_head {
     uint64_t zeroed_to;
 };
 
-#if defined(__GNUC__) && !defined(SLUICE_NO_INLINE)
+/* Clang takes a function that calls its own symbol for a recursion, and ignores the body. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(SLUICE_NO_INLINE)
 
 /* The library copies longer records, and chooses how. */
 #define __SLUICE_COPY_MAX 256
