@@ -15,15 +15,17 @@
  *   | free           | free soon   | messages, and holes    | free          |
  *   +----------------+-------------+------------------------+---------------+
  *
- * - A sender reserves a slot and its bytes by one compare-and-swap of `head`, copies the bytes, and
- *   commits the slot: (bus-S) stores its sequence in `stamp` with release. A receiver loads `stamp`
- *   with acquire, so it sees the bytes. Receivers stop at a slot that is not committed.
+ * - A sender reserves a slot and its bytes by one compare-and-swap of `head`, or those of a run of
+ *   short messages of a batch, copies the bytes, and commits the slot: (bus-S) stores its sequence
+ *   in `stamp` with release. A receiver loads `stamp` with acquire, so it sees the bytes. Receivers
+ *   stop at a slot that is not committed.
  * - A cursor is the sequence of the next message of a subscriber. It also protects the messages
  *   from there on: (bus-C) a receiver marks its cursor as claimed, copies, and stores the next
  *   sequence with release; `tail` never passes a cursor, and a cursor is moved past messages (the
  *   policy DROP) only while it is not claimed. So no message changes while it is copied. (bus-P) A
  *   look at the next message needs no claim: it loads the cursor, the slot, and after smp_rmb() the
- *   cursor again. If that has not moved, the slot was that of the message until then.
+ *   cursor again. If that has not moved, the slot was that of the message until then; if it is not
+ *   claimed either, nobody was receiving the message.
  * - `tail` follows the cursors lazily: a sender that finds no room moves it as far as they permit
  *   (bus_ring.c), under `lock`. (bus-T) It is stored with release, and loaded with acquire by
  *   senders before they overwrite what it has passed.
@@ -35,8 +37,8 @@
  *
  * A reservation and a claim last only while preemption and page faults are disabled. So none is
  * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
- * more than the copy of one message, or of a few short ones of a batch. A copy that would fault is
- * cancelled, and made from or to a buffer of the kernel; so are long copies, so that the time
+ * more than the copy of one message, or of 8 KiB of short ones of a batch. A copy that would fault
+ * is cancelled, and made from or to a buffer of the kernel; so are long copies, so that the time
  * without preemption is that of copying the longest message (SLUICE_BUS_COPY_MAX) in memory that is
  * present.
  */
@@ -46,6 +48,7 @@
 #include <linux/atomic.h>
 #include <linux/cache.h>
 #include <linux/kconfig.h>
+#include <linux/math.h>
 #include <linux/poll.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
@@ -290,18 +293,38 @@ int sluice_bus_ring_init(struct sluice_bus *bus);
  */
 void sluice_bus_ring_exit(struct sluice_bus *bus);
 
+/* Where the next of the reserved messages is. */
+struct sluice_bus_place {
+	u32 sequence;			/* modulo 2^32 */
+	u32 unit;			/* modulo 2^32 */
+};
+
 /**
- * sluice_bus_reserve() - reserves a slot for a message
- * @bus: the bus
+ * sluice_bus_units() - returns the units that a message uses
  * @length: of the message, in bytes
  *
- * The caller sets `target`, `tag`, `sender` and `discarded`, copies, and commits the slot before it
- * enables preemption.
+ * Return: the number of units.
+ */
+static inline u32 sluice_bus_units(size_t length)
+{
+	return DIV_ROUND_UP(length, 1ul << SLUICE_BUS_UNIT_SHIFT);
+}
+
+/**
+ * sluice_bus_reserve() - reserves slots for messages that follow one another
+ * @bus: the bus
+ * @slots: the number of messages
+ * @units: of all of them
+ * @first: out: the place of the first message
+ *
+ * The caller takes each slot by sluice_bus_next_slot(), sets `target`, `tag`, `sender` and
+ * `discarded`, copies, and commits the slot, all before it enables preemption.
  *
  * Context: preemption is disabled.
- * Return: the slot, or NULL: there is no room before the tail.
+ * Return: true; false: there is no room before the tail.
  */
-struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length);
+bool sluice_bus_reserve(struct sluice_bus *bus, u32 slots, u32 units,
+			struct sluice_bus_place *first);
 
 /**
  * sluice_bus_commit() - makes a reserved slot visible to receivers
@@ -389,6 +412,26 @@ static inline struct sluice_bus_slot *sluice_bus_slot_at(const struct sluice_bus
 }
 
 /**
+ * sluice_bus_next_slot() - takes the next of the reserved slots
+ * @bus: the bus
+ * @place: in, out: where it is
+ * @length: of its message, in bytes
+ *
+ * Return: the slot.
+ */
+static inline struct sluice_bus_slot *
+sluice_bus_next_slot(const struct sluice_bus *bus, struct sluice_bus_place *place, size_t length)
+{
+	struct sluice_bus_slot *slot = sluice_bus_slot_at(bus, place->sequence++);
+
+	slot->start = place->unit;
+	place->unit += sluice_bus_units(length);
+	slot->end = place->unit;
+	slot->length = length;
+	return slot;
+}
+
+/**
  * sluice_bus_slot() - returns the slot of a message
  * @bus: the bus
  * @sequence: of the message, which a cursor protects
@@ -470,6 +513,19 @@ static inline u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscrib
 }
 
 /**
+ * sluice_bus_is_unclaimed_at() - tests whether a cursor has a place, and nobody has claimed it
+ * @subscriber: the subscriber
+ * @sequence: the place
+ *
+ * Return: true if so.
+ */
+static inline bool sluice_bus_is_unclaimed_at(const struct sluice_bus_subscriber *subscriber,
+					      u64 sequence)
+{
+	return atomic64_read(&subscriber->cursor) == sequence << 1;
+}
+
+/**
  * sluice_bus_head_sequence() - returns the sequence that is reserved next
  * @bus: the bus
  *
@@ -537,6 +593,8 @@ void sluice_bus_opener_depart(struct sluice_bus *bus, struct sluice_bus_opener *
 /**
  * sluice_bus_openers_free() - frees openers that no slot refers to
  * @openers: the list of them
+ *
+ * Context: may sleep.
  */
 void sluice_bus_openers_free(struct list_head *openers);
 
@@ -685,15 +743,17 @@ static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscribe
 /* ---- bus_send.c ---- */
 
 /**
- * sluice_bus_write_iter() - sends a message
+ * sluice_bus_write_iter() - sends a message, or several unless the format is SLUICE_BUS_RAW
  * @iocb: of the write
- * @from: the message, with its frame unless the format is SLUICE_BUS_RAW
+ * @from: the messages, with their frames unless the format is SLUICE_BUS_RAW
  *
- * Return: the bytes of @from; -EAGAIN: the call is nonblocking, and there is no room or the
- * subscriber is full; -EPIPE: the bus is destroyed; -ENOTCONN: a multicast bus has no subscriber;
- * -ENOENT: the target does not exist; -EOPNOTSUPP: the bus permits no target; -EMSGSIZE: the
- * message is too long; -EINVAL, -E2BIG: the frame is invalid; -EFAULT; -ENOMEM; -ERESTARTSYS: a
- * signal is pending.
+ * Waits for the first message only. After that one, an error ends the batch.
+ *
+ * Return: the bytes of @from, or those before the first frame that was not sent; -EAGAIN: the call
+ * is nonblocking, and there is no room or the subscriber is full; -EPIPE: the bus is destroyed;
+ * -ENOTCONN: a multicast bus has no subscriber; -ENOENT: the target does not exist; -EOPNOTSUPP:
+ * the bus permits no target; -EMSGSIZE: the message is too long; -EINVAL, -E2BIG: the frame is
+ * invalid; -EFAULT; -ENOMEM; -ERESTARTSYS: a signal is pending.
  */
 ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from);
 

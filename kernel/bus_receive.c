@@ -39,6 +39,10 @@ struct framing {
 	u8 message[SHORT_MESSAGE];
 };
 
+/* The three are copied to user space as one. */
+static_assert(sizeof(struct framing) ==
+	      FRAME_ALIGN + sizeof(struct sluice_bus_frame) + SHORT_MESSAGE);
+
 /* One call that receives. */
 struct receipt {
 	struct sluice_bus_endpoint *end;
@@ -144,8 +148,9 @@ static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 }
 
 /*
- * The length of the next message, without a claim. -EAGAIN: a claim is needed to know it. (bus-P) A
- * sender uses the slot again after the release of the cursor (bus-C) and of the tail (bus-T).
+ * The length of the next message, without a claim. -EAGAIN: a claim is needed to know it, also
+ * while another call has claimed the cursor, which may be receiving the message. (bus-P) A sender
+ * uses the slot again after the release of the cursor (bus-C) and of the tail (bus-T).
  */
 static int bus_receive_peek(const struct sluice_bus_endpoint *end, u64 sequence)
 {
@@ -157,7 +162,7 @@ static int bus_receive_peek(const struct sluice_bus_endpoint *end, u64 sequence)
 		length = data_race(is_for(slot, end->subscriber) ? (int)slot->length : -EAGAIN);
 	}
 	smp_rmb();	/* (bus-P) */
-	return sluice_bus_cursor(end->subscriber) == sequence ? length : -EAGAIN;
+	return sluice_bus_is_unclaimed_at(end->subscriber, sequence) ? length : -EAGAIN;
 }
 
 int sluice_bus_next_length(struct sluice_bus_endpoint *end)
@@ -226,6 +231,12 @@ static void fill_sender(struct sluice_bus_frame *frame, const struct sluice_bus_
 	frame->gid = from_kgid_munged(ns, sender->gid);
 }
 
+/* The bytes that align the next frame. */
+static size_t gap_before(const struct receipt *receipt)
+{
+	return -receipt->received & (FRAME_ALIGN - 1);
+}
+
 /* Not copy_to_iter(), whose check of @from knows no objects in the memory of a ring. */
 static bool copy_out(struct receipt *receipt, size_t at, const void *from, size_t length)
 {
@@ -248,9 +259,10 @@ static bool copy_framed(struct receipt *receipt, const struct sluice_bus_slot *s
 			const void *data)
 {
 	atomic64_t *untold = &receipt->end->subscriber->untold;
-	size_t length = slot->length, before = receipt->needed - length;
 	struct sluice_bus_frame *frame = &receipt->framing->frame;
-	const u8 *first = receipt->framing->message - before;
+	size_t length = slot->length, before = receipt->needed - length;
+	const void *first = (const u8 *)receipt->framing +
+			    (offsetof(struct framing, message) - before);
 
 	if (frame->sender != slot->sender->id)
 		fill_sender(frame, slot->sender);
@@ -266,17 +278,15 @@ static bool copy_framed(struct receipt *receipt, const struct sluice_bus_slot *s
 	return copy_out(receipt, 0, first, receipt->needed);
 }
 
-/* Without page faults. False: some page is not present; nothing was received. */
+/* With page faults disabled. False: some page is not present; nothing was received. */
 static bool bus_receive_copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot)
 {
 	const void *data = sluice_bus_data(receipt->end->bus, slot);
 	size_t before = iov_iter_count(receipt->to);
 	bool copied;
 
-	pagefault_disable();
 	copied = receipt->framing ? copy_framed(receipt, slot, data) :
 				    copy_out(receipt, 0, data, slot->length);
-	pagefault_enable();
 	if (copied)
 		return true;
 	bus_receive_forget(receipt);
@@ -291,8 +301,7 @@ static int bus_receive_take(struct receipt *receipt, const struct sluice_bus_slo
 {
 	receipt->needed = slot->length;
 	if (receipt->framing)
-		receipt->needed += sizeof(struct sluice_bus_frame) +
-				   (-receipt->received & (FRAME_ALIGN - 1));
+		receipt->needed += gap_before(receipt) + sizeof(struct sluice_bus_frame);
 	if (receipt->needed > iov_iter_count(receipt->to))
 		return -EMSGSIZE;
 	if (receipt->buffer ? receipt->needed > receipt->room :
@@ -332,6 +341,7 @@ static int receive_claimed(struct receipt *receipt, u32 head)
 	const struct sluice_bus_slot *slot;
 	int err;
 
+	pagefault_disable();
 	do {
 		slot = next_slot(end->bus, end->subscriber, head, &receipt->next, &receipt->more);
 		err = slot ? bus_receive_take(receipt, slot) : -EAGAIN;
@@ -340,6 +350,7 @@ static int receive_claimed(struct receipt *receipt, u32 head)
 		bus_receive_settle(receipt, slot);
 	} while (receipt->batched && receipt->received < most &&
 		 receipt->next - from < CLAIM_SLOTS);
+	pagefault_enable();
 	return err;
 }
 
@@ -457,7 +468,7 @@ static int bus_receive(struct receipt *receipt)
 /* Whether the bytes that align the next frame are present: no received message waits for them. */
 static bool gap_is_present(struct receipt *receipt)
 {
-	size_t gap = -receipt->received & (FRAME_ALIGN - 1), zeroed;
+	size_t gap = gap_before(receipt), zeroed;
 
 	pagefault_disable();
 	zeroed = iov_iter_zero(gap, receipt->to);

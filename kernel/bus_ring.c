@@ -31,6 +31,7 @@
 #define UNIT BIT(SLUICE_BUS_UNIT_SHIFT)
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
 #define STEP_MAX 4096		/* slots that a scan or a move passes under the lock at a time */
+#define DEPARTED_MAX (2 * STEP_MAX)	/* openers per move: as many as it may have passed slots */
 #define ATTEMPTS_MAX 1000	/* to move cursors that are claimed, under the lock at a time */
 
 /* ---- head and tail ---- */
@@ -50,11 +51,6 @@ static u32 unit_of(u64 word)
 	return (u32)word;
 }
 
-static u32 units_for(size_t length)
-{
-	return DIV_ROUND_UP(length, UNIT);
-}
-
 /* Whether @slots messages of @units altogether fit between @head and @tail. */
 static bool bus_fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 slots, u32 units)
 {
@@ -62,24 +58,20 @@ static bool bus_fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 slots
 	       unit_of(head) - unit_of(tail) + units <= bus->units;
 }
 
-struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length)
+bool sluice_bus_reserve(struct sluice_bus *bus, u32 slots, u32 units,
+			struct sluice_bus_place *first)
 {
 	s64 head = atomic64_read(&bus->head);
-	u32 units = units_for(length);
-	struct sluice_bus_slot *slot;
 
 	do {
 		/* (bus-T) */
-		if (!bus_fits(bus, head, atomic64_read_acquire(&bus->tail), 1, units))
-			return NULL;
+		if (!bus_fits(bus, head, atomic64_read_acquire(&bus->tail), slots, units))
+			return false;
 	} while (!atomic64_try_cmpxchg(&bus->head, &head,
-				       pack(sequence_of(head) + 1, unit_of(head) + units)));
-	slot = sluice_bus_slot_at(bus, sequence_of(head));
-	slot->start = unit_of(head);
-	slot->end = unit_of(head) + units;
-	slot->length = length;
-	slot->discarded = false;
-	return slot;
+				       pack(sequence_of(head) + slots, unit_of(head) + units)));
+	first->sequence = sequence_of(head);
+	first->unit = unit_of(head);
+	return true;
 }
 
 /* The sequence of a head, given one that is less than 2^32 before it. */
@@ -369,13 +361,14 @@ static bool lose(struct sluice_bus *bus, u32 units)
 
 /* ---- room ---- */
 
-/* Under the lock: the openers that no slot refers to. */
+/* Under the lock: openers that no slot refers to. A later move takes what is left. */
 static void take_departed(struct sluice_bus *bus, struct list_head *gone)
 {
 	struct sluice_bus_opener *opener, *next;
+	unsigned int taken = 0;
 
 	list_for_each_entry_safe(opener, next, &bus->departed, departed) {
-		if (opener->end > bus->tail_sequence)
+		if (opener->end > bus->tail_sequence || taken++ == DEPARTED_MAX)
 			break;
 		list_move_tail(&opener->departed, gone);
 	}
@@ -403,7 +396,7 @@ bool sluice_bus_make_room(struct sluice_bus *bus, size_t length)
 
 	spin_lock(&bus->lock);
 	lost = bus->lost;
-	makes = make_room(bus, units_for(length));
+	makes = make_room(bus, sluice_bus_units(length));
 	lost = bus->lost - lost;
 	take_departed(bus, &gone);
 	spin_unlock(&bus->lock);
@@ -438,7 +431,7 @@ bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 {
 	u64 sequence = READ_ONCE(bus->tail_sequence);
 	u64 head = atomic64_read_acquire(&bus->head);
-	u32 slots = bus->slot_count / 4, units = units_for(length);
+	u32 slots = bus->slot_count / 4, units = sluice_bus_units(length);
 	bool room, unsure;
 
 	if (bus_fits(bus, head, atomic64_read(&bus->tail), slots, units))
@@ -462,7 +455,7 @@ bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passe
 	u32 before = unit - passed.start, after = unit - passed.end;
 
 	return crosses(before, after, bus->units / 4 * 3) ||
-	       crosses(before, after, bus->units - units_for(sluice_bus_message_max(bus))) ||
+	       crosses(before, after, bus->units - sluice_bus_units(sluice_bus_message_max(bus))) ||
 	       crosses(sequence - (u32)passed.from, sequence - (u32)passed.to,
 		       bus->slot_count / 4 * 3);
 }

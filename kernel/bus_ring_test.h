@@ -12,10 +12,10 @@ static void a_position_keeps_its_halves(struct kunit *test)
 
 static void a_length_takes_whole_units(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, units_for(0), 0);
-	KUNIT_EXPECT_EQ(test, units_for(1), 1);
-	KUNIT_EXPECT_EQ(test, units_for(UNIT), 1);
-	KUNIT_EXPECT_EQ(test, units_for(UNIT + 1), 2);
+	KUNIT_EXPECT_EQ(test, sluice_bus_units(0), 0);
+	KUNIT_EXPECT_EQ(test, sluice_bus_units(1), 1);
+	KUNIT_EXPECT_EQ(test, sluice_bus_units(UNIT), 1);
+	KUNIT_EXPECT_EQ(test, sluice_bus_units(UNIT + 1), 2);
 }
 
 /* The tail is @before slots and units before the wrap to 0. */

@@ -51,8 +51,10 @@ void sluice_bus_openers_free(struct list_head *openers)
 {
 	struct sluice_bus_opener *opener, *next;
 
-	list_for_each_entry_safe(opener, next, openers, departed)
+	list_for_each_entry_safe(opener, next, openers, departed) {
 		opener_free(opener);
+		cond_resched();
+	}
 }
 
 /* ---- subscribers ---- */

@@ -13,6 +13,7 @@
 
 #define WINDOW_FLOOR_NS 2000u	/* the smallest window that halving leaves; then 0 */
 #define ITERATIONS_PER_CLOCK_READ 16	/* iterations per read of the clock */
+#define EXAMINED_MAX 64			/* entries of a queue */
 
 static unsigned int spin_limit_us = 200;
 module_param(spin_limit_us, uint, 0644);
@@ -155,6 +156,32 @@ static bool end_on_signal(struct sluice_wait *wait)
 
 /* ---- sleep ---- */
 
+/*
+ * With the queue's lock held: whether there may be pollers, or waiters that are not exclusive. Most
+ * of them precede the exclusive waiters.
+ */
+static bool may_be_shared(const struct sluice_wait_queue *queue)
+{
+	const struct wait_queue_entry *entry;
+	unsigned int examined = 0;
+
+	list_for_each_entry(entry, &queue->head.head, entry)
+		if (entry->func != wake_exclusive || ++examined == EXAMINED_MAX)
+			return true;
+	return false;
+}
+
+/*
+ * With the queue's lock held, before an exclusive waiter sleeps. Who joins later sets `shared`
+ * afterwards.
+ */
+static void begin_exclusive(struct sluice_wait_queue *queue)
+{
+	WRITE_ONCE(queue->woken, false);	/* (wait-W) */
+	if (queue->shared && !may_be_shared(queue))
+		WRITE_ONCE(queue->shared, false);
+}
+
 /* Queues the waiter, or removes it if a signal is pending. The caller then checks the condition. */
 static void prepare(struct sluice_wait *wait)
 {
@@ -163,7 +190,7 @@ static void prepare(struct sluice_wait *wait)
 
 	spin_lock_irqsave(&queue->head.lock, flags);
 	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
-		WRITE_ONCE(queue->woken, false);	/* (wait-W) */
+		begin_exclusive(queue);
 	if (!end_on_signal(wait)) {
 		join_queue(wait);
 		__set_current_state(TASK_INTERRUPTIBLE);
@@ -241,17 +268,17 @@ void sluice_wait_done(struct sluice_wait_queue *queue)
 
 void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_table *table)
 {
+	poll_wait(file, &queue->head, table);
 	if (sluice_compat_poll_queues(table) && !READ_ONCE(queue->shared))
 		WRITE_ONCE(queue->shared, true);
-	poll_wait(file, &queue->head, table);
-	smp_mb();	/* pairs with wq_has_sleeper(); older poll_wait() have none */
+	smp_mb();	/* pairs with wq_has_sleeper(), after which `shared` is read */
 }
 
 void sluice_wait_add_shared(struct sluice_wait_queue *queue, struct wait_queue_entry *entry)
 {
-	WRITE_ONCE(queue->shared, true);
 	add_wait_queue(&queue->head, entry);
-	smp_mb();	/* pairs with wq_has_sleeper() */
+	WRITE_ONCE(queue->shared, true);
+	smp_mb();	/* pairs with wq_has_sleeper(), after which `shared` is read */
 }
 
 bool sluice_wait_wakes_one(struct sluice_wait_queue *queue)

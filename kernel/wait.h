@@ -35,14 +35,19 @@
  * - A waiter that a signal ends has left the queue and cleared `woken` before its last check, and
  *   so does not consume an event.
  *
- * A waiter that is not exclusive leaves the queue when it is woken, so further events cost no lock
- * and no wake-up before it has run. If its condition is false then, it queues itself again and
- * checks the condition after that, as the first time.
+ * A waiter that is not exclusive leaves the queue when it is woken: an event before it has run does
+ * not wake it again, and takes the queue's lock only for others that are in the queue. If its
+ * condition is false then, it queues itself again and checks the condition after that, as the first
+ * time.
  *
  * Pollers are not exclusive (except with EPOLLEXCLUSIVE) and are woken by every event, because they
- * may be edge-triggered. An EPOLLEXCLUSIVE waiter does not wake the next one. Therefore, once a
- * queue has had a poller or a waiter that is not exclusive (`shared`), `woken` no longer prevents
- * wake-ups. pipe(2) has the same rule for pollers.
+ * may be edge-triggered. An EPOLLEXCLUSIVE waiter does not wake the next one. Therefore `woken`
+ * prevents no wake-up while `shared` is set: while the queue has pollers, or waiters that are not
+ * exclusive, and after that until an exclusive waiter sleeps and finds none of them, of at most
+ * EXAMINED_MAX entries. pipe(2) has this rule for good once it has been polled. `shared` is cleared
+ * under the queue's lock and set after the entry is in the queue, so it is set while there is one.
+ * A poller that sets it has a full barrier before it checks its condition: a waker that read it as
+ * clear has changed the condition before.
  *
  * Spinning. A sleep and a wake-up across CPUs cost microseconds each; for a peer that replies
  * sooner spinning is faster. It only helps while the peer runs on another CPU, so it stops as soon
@@ -70,7 +75,7 @@ struct sluice_wait_queue {
 	unsigned int sleepers;	/* exclusive waiters; written under head.lock */
 	unsigned int shared_sleepers;	/* other waiters, without pollers and added entries */
 	bool woken;	/* a wake-up is in progress; written under head.lock */
-	bool shared;	/* has had pollers, or waiters that are not exclusive */
+	bool shared;	/* may have pollers, or waiters that are not exclusive */
 };
 
 /* The spin window of an endpoint. Threads may race; a lost update only affects the estimate. */
@@ -274,7 +279,7 @@ bool sluice_wait_wakes_one(struct sluice_wait_queue *queue);
  * @events: the events, by which pollers filter
  *
  * Also wakes every waiter that is not exclusive. Wakes nobody if a wake-up is in progress and the
- * queue has had neither pollers nor such waiters. Has a full barrier before it looks at the queue.
+ * queue has neither pollers nor such waiters. Has a full barrier before it looks at the queue.
  */
 void sluice_wait_wake_one(struct sluice_wait_queue *queue, __poll_t events);
 

@@ -496,7 +496,7 @@ struct sluice_feed_info {
  *
  * Messages from many senders to many receivers. An endpoint opened with SLUICE_OPEN_READ is a
  * subscriber, one opened with SLUICE_OPEN_WRITE sends; one may do both. write(2) sends one message,
- * read(2) receives one.
+ * or several with frames; read(2) receives one, or several.
  */
 #define SLUICE_BUS_CAPACITY_MIN 0x1000		/* 4 KiB */
 #define SLUICE_BUS_CAPACITY_MAX 0x10000000	/* 256 MiB */
@@ -541,7 +541,7 @@ struct sluice_bus_params {
 
 /*
  * Precedes the bytes of a message in the formats _FRAMED and _BATCHED. In: size, length, target,
- * tag; the rest is 0. Out: all fields. In the format _BATCHED each frame begins at a multiple of 8.
+ * tag; the rest is 0. Out: all fields. If there are several, each begins at a multiple of 8 bytes.
  */
 struct sluice_bus_frame {
 	__u32 size;			/* of this structure; out: 64 */

@@ -46,7 +46,6 @@ topic!(
         a_batch_reports_losses_in_its_first_frame,
         a_batch_of_a_unicast_bus_takes_the_queue,
         a_batch_writes_nothing_behind_the_buffer,
-        a_batched_sender_sends_one_message,
         the_format_applies_to_the_next_read,
     ],
 );
@@ -472,24 +471,6 @@ fn a_batch_writes_nothing_behind_the_buffer(_: &Context) -> Result<()> {
         while receive(&subscriber).is_ok() {}
     }
     Ok(())
-}
-
-fn a_batched_sender_sends_one_message(_: &Context) -> Result<()> {
-    let buses = Buses::new()?;
-    let _creator = buses.create(broadcast())?;
-    let sender = buses.open(
-        WRITE,
-        Params {
-            format: BATCHED,
-            ..Params::default()
-        },
-    );
-    let sender = sender.context("opening a batched sender")?;
-    let subscriber = buses.subscribe(framed(DROP))?;
-    expect("one", send_to(&sender, 0, b"one"), Ok(()))?;
-    expect_bytes("it", &receive_present(&subscriber)?.bytes, b"one")?;
-    let two = [with_frame(0, b"12345678"), with_frame(0, b"x")].concat();
-    expect("two", write(&sender, &two), Err(Errno::EINVAL))
 }
 
 fn the_format_applies_to_the_next_read(_: &Context) -> Result<()> {

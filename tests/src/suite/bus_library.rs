@@ -32,6 +32,8 @@ topic!(
         losses_are_reported_with_the_next_message,
         a_slow_subscriber_is_evicted,
         a_blocking_subscriber_limits_senders,
+        a_batch_is_sent_as_far_as_there_is_room,
+        a_batch_goes_on_behind_a_message_that_fails,
         jobs_go_to_one_subscriber_each,
         a_timeout_with_full_subscribers_sleeps,
         a_queue_keeps_messages_without_subscribers,
@@ -241,6 +243,53 @@ fn a_blocking_subscriber_limits_senders(_: &Context) -> Result<()> {
     )?;
     polling.join().map_err(|_| anyhow::anyhow!("a panic"))??;
     blocked.finish().map(drop)
+}
+
+fn a_batch_is_sent_as_far_as_there_is_room(_: &Context) -> Result<()> {
+    const COUNT: u32 = 1000;
+    let bus = small();
+    let mut subscriber = bus.clone().policy(Policy::Block).subscriber()?;
+    let sender = bus.sender()?;
+    let mut batch = sender.batch();
+    for number in 0..COUNT {
+        batch.push(&number.to_ne_bytes())?;
+    }
+    let full = sender.try_send_batch(&mut batch);
+    ensure!(matches!(full, Err(SendError::Full)), "{full:?}");
+    let late = sender.send_batch_timeout(&mut batch, SHORT);
+    ensure!(matches!(late, Err(SendError::TimedOut(SHORT))), "{late:?}");
+    // As many as the bus has slots.
+    expect("unsent", batch.len(), COUNT as usize - (16 << 10) / 256)?;
+    let rest = thread::spawn(move || sender.send_batch(&mut batch).map(|()| batch.len()));
+    for number in 0..COUNT {
+        let message = subscriber.recv_timeout(LONG)?;
+        expect("its number", message.bytes(), &number.to_ne_bytes())?;
+    }
+    let rest = rest.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+    expect("messages left", rest, 0)
+}
+
+fn a_batch_goes_on_behind_a_message_that_fails(_: &Context) -> Result<()> {
+    let bus = small();
+    let mut subscriber = bus.subscriber()?;
+    let sender = bus.sender()?;
+    let mut batch = sender.batch();
+    batch.push(b"first")?;
+    batch.push_to(u64::MAX, b"nobody's")?;
+    batch.push_to(subscriber.id(), b"second")?;
+    let failed = sender.send_batch(&mut batch);
+    ensure!(
+        matches!(failed, Err(SendError::UnknownSubscriber { id: u64::MAX })),
+        "{failed:?}"
+    );
+    expect("unsent", batch.len(), 2)?;
+    batch.remove_first();
+    sender.send_batch(&mut batch)?;
+    expect("unsent", batch.len(), 0)?;
+    for bytes in [&b"first"[..], b"second"] {
+        expect_bytes("the message", subscriber.try_recv()?.bytes(), bytes)?;
+    }
+    Ok(())
 }
 
 fn jobs_go_to_one_subscriber_each(_: &Context) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod atomicity;
 mod bad_buffers;
+mod bus_batch;
 mod bus_broadcast;
 mod bus_cli;
 mod bus_faults;
@@ -173,6 +174,7 @@ pub const TOPICS: &[Topic] = &[
     bus_multicast::TOPIC,
     bus_unicast::TOPIC,
     bus_formats::TOPIC,
+    bus_batch::TOPIC,
     bus_wait::TOPIC,
     bus_map::TOPIC,
     bus_faults::TOPIC,

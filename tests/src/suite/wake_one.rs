@@ -36,6 +36,7 @@ topic!(
     pipe_only: [
         a_short_write_does_not_overtake_a_blocked_longer_one,
         a_reader_woken_without_data_keeps_its_queue_position,
+        a_burst_after_a_poll_wakes_one_reader,
     ],
 );
 
@@ -261,6 +262,17 @@ fn readers_on_first_cpu(context: &Context, most: usize) -> Result<Vec<Child<Vec<
 /// The woken reader runs only after the later writes, and reads their bytes too.
 fn a_burst_of_writes_wakes_one_reader(context: &Context) -> Result<()> {
     let _both = context.channel.open_read_write()?;
+    expect_one_woken_by_a_burst(context)
+}
+
+/// While there are pollers every write is an event of its own; a FIFO remembers for good that it was polled.
+fn a_burst_after_a_poll_wakes_one_reader(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    expect("the poll", poll::wait(&both, poll::IN, 10)?, 0)?;
+    expect_one_woken_by_a_burst(context)
+}
+
+fn expect_one_woken_by_a_burst(context: &Context) -> Result<()> {
     let mut readers = readers_on_first_cpu(context, CAPACITY)?;
     let sleeps = counted_sleeps(&readers)?;
     let writer = spawn("a writer", || {

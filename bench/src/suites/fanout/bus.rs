@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The bus of the module, without spinning, with receivers that block the sender: the guarantee that the rivals give. By
-//! plain calls, by mapped memory, and through io_uring.
+//! plain calls, several messages per call, by mapped memory, and through io_uring.
 
+use std::cell::RefCell;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
@@ -13,12 +14,12 @@ use anyhow::{Context, Result, anyhow, ensure};
 use io_uring::{IoUring, opcode, types};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
-use sluice_abi::bus::{self, Entry, Params, RECEIVE_MAX};
+use sluice_abi::bus::{self, Entry, Frame, Params, RECEIVE_MAX};
 use sluice_abi::{CTL_OPEN, KIND_BUS, Open, Setting};
 use sluice_abi::{OPEN_CREATE, OPEN_NONBLOCK, OPEN_READ, OPEN_WRITE};
 use sluice_testkit::module::SLUICE;
 
-use super::channel::{CAPACITY, Channel, Create, End, Visit};
+use super::channel::{CAPACITY, Channel, Create, End, Sender, Visit};
 use super::conditions::Conditions;
 use super::files::{receiver, to_each};
 use crate::suites::plan::Plan;
@@ -28,6 +29,10 @@ const CTL: &str = "/dev/sluice/ctl";
 const NAME: &str = "fanout";
 /// The mapping has the bytes of the bus twice in a row.
 const MAPPED_BYTES: NonZeroUsize = NonZeroUsize::new(2 * CAPACITY).unwrap();
+/// Messages of a call.
+const BATCH: usize = 32;
+/// Frames of a batch begin at multiples of this number of bytes.
+const ALIGN: usize = 8;
 /// At most this part of the ring is held by a receiver of a mapped bus, so that the sender has room.
 const HELD_PART: usize = 4;
 /// The position argument of a file without positions.
@@ -36,6 +41,8 @@ const CURRENT: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
     Plain,
+    /// Several messages by one call.
+    Batched,
     Mapped,
     /// One request in flight, submitted and completed by one call.
     Uring,
@@ -55,17 +62,23 @@ pub fn prepare(plan: &Plan, mode: u32, calls: Calls) -> Result<Create> {
 
 fn create(scope: &File, conditions: Conditions, mode: u32, calls: Calls) -> Result<Channel> {
     let if_mapped = |flag| if calls == Calls::Mapped { flag } else { 0 };
+    let format = match calls {
+        Calls::Batched => bus::BATCHED,
+        _ => bus::RAW,
+    };
     let params = Params {
         mode,
         // The queue of a unicast bus has no policies.
         policies: if mode == bus::UNICAST { 0 } else { bus::BLOCK },
         flags: if_mapped(bus::MAPPABLE),
+        format,
         ..Params::default()
     };
     let sending = open(scope, OPEN_WRITE | OPEN_CREATE, params)?;
     let params = Params {
         policy: params.policies,
         flags: if_mapped(bus::MAPPED),
+        format,
         ..Params::default()
     };
     let flags = match conditions.blocks() {
@@ -76,8 +89,12 @@ fn create(scope: &File, conditions: Conditions, mode: u32, calls: Calls) -> Resu
     let mut receiving = receiving.collect::<Result<Vec<_>>>()?;
     Ok(Box::new(move |number| match (number, calls) {
         (None, Calls::Plain | Calls::Mapped) => to_each(vec![sending]),
+        (None, Calls::Batched) => Ok(batching_sender(sending)),
         (None, Calls::Uring) => uring_sender(sending),
         (Some(number), Calls::Plain) => receiver(receiving.swap_remove(number), conditions.size, 1),
+        (Some(number), Calls::Batched) => {
+            batching_receiver(receiving.swap_remove(number), conditions.size)
+        }
         (Some(number), Calls::Mapped) => {
             mapped_receiver(receiving.swap_remove(number), conditions.size)
         }
@@ -106,6 +123,72 @@ fn open(scope: &File, flags: u32, params: Params) -> Result<File> {
 fn call<T>(file: &File, command: libc::Ioctl, argument: &mut T) -> nix::Result<i32> {
     // SAFETY: the kernel accesses one structure of the size that it begins with, and what that names.
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), command, argument) })
+}
+
+/// Messages that are sent by one call, with their frames.
+struct Batch {
+    endpoint: File,
+    frames: Vec<u8>,
+    count: usize,
+}
+
+impl Batch {
+    fn push(&mut self, message: &[u8]) -> Result<()> {
+        let begin = self.frames.len().next_multiple_of(ALIGN);
+        self.frames.resize(begin, 0);
+        let frame = Frame::new(u32::try_from(message.len())?, 0);
+        self.frames.extend_from_slice(&frame.to_bytes());
+        self.frames.extend_from_slice(message);
+        self.count += 1;
+        match self.count {
+            BATCH => self.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    /// A short write ends between two frames.
+    fn flush(&mut self) -> Result<()> {
+        let sent = self.endpoint.write_all(&self.frames);
+        self.frames.clear();
+        self.count = 0;
+        sent.context("cannot send messages")
+    }
+}
+
+fn batching_sender(endpoint: File) -> End {
+    let batch = Rc::new(RefCell::new(Batch {
+        endpoint,
+        frames: Vec::new(),
+        count: 0,
+    }));
+    let flushed = Rc::clone(&batch);
+    End::Sender(Sender {
+        send: Box::new(move |message| batch.borrow_mut().push(message)),
+        flush: Box::new(move || flushed.borrow_mut().flush()),
+        daemon: None,
+    })
+}
+
+fn batching_receiver(mut endpoint: File, size: usize) -> Result<End> {
+    let step = (Frame::SIZE + size).next_multiple_of(ALIGN);
+    let mut buffer = vec![0; BATCH * step];
+    // The part of the buffer that was not visited yet.
+    let mut pending = 0..0;
+    End::receiver(move |visit: Visit| {
+        if pending.is_empty() {
+            match endpoint.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                read => pending = 0..read.context("cannot receive messages")?,
+            }
+        }
+        let frames = &buffer[pending.clone()];
+        let (frame, rest) = frames.split_first_chunk().context("a frame is cut off")?;
+        let length = Frame::from_bytes(frame).length as usize;
+        visit(rest.get(..length).context("a message is cut off")?)?;
+        let step = (Frame::SIZE + length).next_multiple_of(ALIGN);
+        pending.start = pending.end.min(pending.start + step);
+        Ok(true)
+    })
 }
 
 /// Reads the messages in mapped memory. Several are received, and released, by one call.

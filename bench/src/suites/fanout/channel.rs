@@ -39,11 +39,15 @@ pub enum End {
 
 pub struct Sender {
     pub send: Send,
+    /// Sends what is held back, at the end of a burst.
+    pub flush: Flush,
     /// Sends on behalf of this process.
     pub daemon: Option<Server>,
 }
 
 pub type Send = Box<dyn FnMut(&[u8]) -> Result<()>>;
+
+pub type Flush = Box<dyn FnMut() -> Result<()>>;
 
 /// Passes the next message on. False: there is none; never if the channel is blocking.
 pub type Receive = Box<dyn FnMut(Visit) -> Result<bool>>;
@@ -54,6 +58,7 @@ impl End {
     pub fn sender(send: impl FnMut(&[u8]) -> Result<()> + 'static) -> Result<Self> {
         Ok(Self::Sender(Sender {
             send: Box::new(send),
+            flush: Box::new(|| Ok(())),
             daemon: None,
         }))
     }

@@ -73,6 +73,7 @@ fn emitter(address: &str) -> Result<End> {
         Ok(())
     };
     Ok(End::Sender(Sender {
+        flush: Box::new(|| Ok(())),
         send: Box::new(send),
         daemon: Some(daemon),
     }))

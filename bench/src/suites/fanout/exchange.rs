@@ -155,6 +155,7 @@ impl Exchange {
                 messages::write(&mut message, number, shared.messages.is_some());
                 (sender.send)(&message)?;
             }
+            (sender.flush)()?;
             cpu += clock::thread_cpu_ns() - before;
             sent += self.burst();
             self.follow(shared, sent);
@@ -184,6 +185,7 @@ impl Exchange {
         let all = self.deliveries(sent) + self.conditions.receivers as u64;
         if !self.mechanism.to_one {
             (sender.send)(last)?;
+            (sender.flush)()?;
             shared.released.set(0, sent + 1);
         }
         let mut ends = 0;

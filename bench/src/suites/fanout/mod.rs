@@ -18,7 +18,7 @@ use anyhow::Result;
 use nix::sys::socket::SockType;
 use sluice_abi::bus::{BROADCAST, MULTICAST, UNICAST};
 
-use self::bus::Calls::{Mapped, Plain, Uring};
+use self::bus::Calls::{Batched, Mapped, Plain, Uring};
 use self::channel::{Create, FanoutMechanism, Prepare};
 use self::conditions::{Conditions, Measured};
 use self::exchange::Exchange;
@@ -33,7 +33,7 @@ const SUITE: &str = "fanout";
 const REFERENCE: &str = "pipe";
 
 #[rustfmt::skip]
-const MECHANISMS: [FanoutMechanism; 13] = [
+const MECHANISMS: [FanoutMechanism; 14] = [
     mechanism(REFERENCE, |_, _| of_pairs(pipe, to_each, true)),
     mechanism("pipe-tee", |_, _| of_pairs(pipe, duplicate, true)),
     mechanism("unix-stream", |_, _| of_pairs(|| socket_pair(SockType::Stream), to_each, true)),
@@ -43,6 +43,7 @@ const MECHANISMS: [FanoutMechanism; 13] = [
     FanoutMechanism { own_threads: true, ..mechanism("zeromq", zeromq::prepare) },
     mechanism("dbus-daemon", dbus::prepare),
     mechanism("sluice-bus", |plan, _| bus::prepare(plan, BROADCAST, Plain)),
+    mechanism("sluice-bus-batch", |plan, _| bus::prepare(plan, BROADCAST, Batched)),
     mechanism("sluice-bus-map", |plan, _| bus::prepare(plan, BROADCAST, Mapped)),
     mechanism("sluice-bus-uring", |plan, _| bus::prepare(plan, BROADCAST, Uring)),
     FanoutMechanism { to_one: true, ..mechanism("sluice-bus-multicast", |plan, _| bus::prepare(plan, MULTICAST, Plain)) },

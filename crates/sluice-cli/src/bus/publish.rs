@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Args;
-use sluice::bus::{Options, Sender};
+use sluice::bus::{Options, SendBatch, SendError, Sender};
 
 use super::args::OpenBusArgs;
 use super::summary::Stats;
@@ -15,6 +15,9 @@ use super::wait;
 use crate::args;
 use crate::ring::codec::{Decoder, Framing};
 use crate::stream;
+
+/// The most messages that one call sends. Their bytes are in a buffer that was read at once.
+const BATCH: usize = 256;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -121,12 +124,7 @@ impl Target<'_> {
                     "cannot read standard input after {messages} messages; fix it and send again"
                 )
             })?;
-            while self.stats.messages() < self.limit {
-                match decoder.next()? {
-                    Some(message) => self.send(message)?,
-                    None => break,
-                }
-            }
+            while self.stats.messages() < self.limit && self.send_next(&mut decoder)? {}
             if self.stats.messages() == self.limit {
                 return Ok(());
             }
@@ -136,16 +134,59 @@ impl Target<'_> {
         }
     }
 
+    /// Sends the messages that were read, up to `BATCH`. False if there was none.
+    fn send_next(&mut self, decoder: &mut Decoder) -> Result<bool> {
+        let left = self.limit - self.stats.messages();
+        let most = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
+        let mut batch = self.sender.batch();
+        let mut lengths = Vec::new();
+        let mut failure = None;
+        while lengths.len() < most {
+            match decoder.next() {
+                Ok(Some(message)) => {
+                    self.add(&mut batch, message)
+                        .map_err(|error| self.failed(error))?;
+                    lengths.push(message.len());
+                }
+                Ok(None) => break,
+                // Those before it are sent first.
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        let sent = self.sender.send_batch(&mut batch);
+        let unsent = batch.len();
+        for length in &lengths[..lengths.len() - unsent] {
+            self.stats.count(*length);
+        }
+        sent.map_err(|error| self.failed(error))?;
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(!lengths.is_empty()),
+        }
+    }
+
+    fn add(&self, batch: &mut SendBatch, message: &[u8]) -> Result<(), SendError> {
+        match self.id {
+            Some(id) => batch.push_to(id, message),
+            None => batch.push(message),
+        }
+    }
+
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let sent = match self.id {
             Some(id) => self.sender.send_to(id, message),
             None => self.sender.send(message),
         };
-        sent.map_err(|error| {
-            let messages = self.stats.messages();
-            Error::new(error).context(format!("sending failed after {messages} messages"))
-        })?;
+        sent.map_err(|error| self.failed(error))?;
         self.stats.count(message.len());
         Ok(())
+    }
+
+    fn failed(&self, error: SendError) -> Error {
+        let messages = self.stats.messages();
+        Error::new(error).context(format!("sending failed after {messages} messages"))
     }
 }

@@ -71,6 +71,7 @@ mod message;
 mod options;
 mod policy;
 mod requests;
+mod send_batch;
 mod sender;
 mod subscriber;
 #[cfg(feature = "tokio")]
@@ -89,6 +90,7 @@ pub use policy::{Mode, Policies, Policy};
 #[cfg(feature = "tokio")]
 pub use requests::{AsyncClient, AsyncRequest, AsyncServer};
 pub use requests::{CallError, Client, Request, ServeError, Server};
+pub use send_batch::SendBatch;
 pub use sender::Sender;
 pub use subscriber::Subscriber;
 #[cfg(feature = "serde")]

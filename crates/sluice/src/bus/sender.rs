@@ -2,15 +2,16 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use sluice_abi::bus::{self, Frame};
 
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, SendError};
+use super::send_batch::{self, SendBatch};
 use crate::sys::set;
-use crate::wait::{NO_OFFSET, RoomWait, Wait, within};
+use crate::wait::{Failure, NO_OFFSET, RoomWait, Wait, within};
 
 /// Sends messages on a bus. Several threads may use one sender at the same time.
 ///
@@ -92,6 +93,59 @@ impl Sender {
         }
     }
 
+    /// An empty batch of messages.
+    pub fn batch(&self) -> SendBatch {
+        SendBatch::new(self.endpoint.message_max)
+    }
+
+    /// Sends the messages of a batch, and waits as [`send`](Self::send) does. What was sent has left the batch. After an error, the batch
+    /// begins with the message that was not sent: try again, or [remove](SendBatch::remove_first) it.
+    ///
+    /// Other senders may send between the messages. A module without batches refuses more than one message with EINVAL.
+    pub fn send_batch(&self, batch: &mut SendBatch) -> Result<(), SendError> {
+        self.send_batch_within(batch, Wait::Forever)
+    }
+
+    /// As [`send_batch`](Self::send_batch), but fails with [`SendError::Full`] instead of waiting.
+    pub fn try_send_batch(&self, batch: &mut SendBatch) -> Result<(), SendError> {
+        self.send_batch_within(batch, Wait::Never)
+    }
+
+    /// As [`send_batch`](Self::send_batch), but waits at most for `timeout` altogether, then fails with [`SendError::TimedOut`].
+    pub fn send_batch_timeout(
+        &self,
+        batch: &mut SendBatch,
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        self.send_batch_within(batch, Wait::For(timeout))
+    }
+
+    /// As [`send_batch`](Self::send_batch), but waits for the given time.
+    pub fn send_batch_within(
+        &self,
+        batch: &mut SendBatch,
+        wait: impl Into<Wait>,
+    ) -> Result<(), SendError> {
+        let (wait, began) = (wait.into(), Instant::now());
+        let mut room = RoomWait::new(self.as_fd());
+        while !batch.is_empty() {
+            // A write waits for its first message only.
+            let written = within(
+                wait.left(began),
+                |flags| self.write(&[IoSlice::new(batch.rest())], flags),
+                |time| room.sleep(time),
+            );
+            match (written, wait) {
+                (Ok(bytes), _) => batch.written(bytes),
+                (Err(Failure::TimedOut(_)), Wait::For(limit)) => {
+                    return Err(SendError::TimedOut(limit));
+                }
+                (Err(failure), _) => return Err(SendError::of(failure, batch.first_target())),
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the turn of a message: the id of the next subscriber of a multicast bus, which may be full. Waits while all are full and
     /// none of them delays senders.
     pub(super) fn take_turn(&self, wait: Wait) -> Result<u64, SendError> {
@@ -119,7 +173,7 @@ impl Sender {
     ) -> Result<(), SendError> {
         let frame = Frame {
             tag,
-            ..self.frame(target, message)?
+            ..send_batch::frame(target, message, self.endpoint.message_max)?
         };
         let frame = frame.to_bytes();
         let parts = [IoSlice::new(&frame), IoSlice::new(message)];
@@ -129,20 +183,13 @@ impl Sender {
             |flags| self.write(&parts, flags),
             |time| room.sleep(time),
         )
+        .map(drop)
         .map_err(|failure| SendError::of(failure, target))
     }
 
-    fn frame(&self, target: u64, message: &[u8]) -> Result<Frame, SendError> {
-        let (len, max) = (message.len(), self.endpoint.message_max);
-        match u32::try_from(len) {
-            Ok(length) if u64::from(length) <= max => Ok(Frame::new(length, target)),
-            _ => Err(SendError::MessageTooLong { len, max }),
-        }
-    }
-
-    /// A message is sent as a whole.
-    fn write(&self, parts: &[IoSlice<'_>], flags: ReadWriteFlags) -> Result<(), Errno> {
-        pwritev2(&self.endpoint, parts, NO_OFFSET, flags).map(drop)
+    /// Each message is sent as a whole.
+    fn write(&self, parts: &[IoSlice<'_>], flags: ReadWriteFlags) -> Result<usize, Errno> {
+        pwritev2(&self.endpoint, parts, NO_OFFSET, flags)
     }
 }
 
