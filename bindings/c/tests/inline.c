@@ -9,8 +9,9 @@
 /* Part of the ABI: programs contain these offsets. */
 _Static_assert(offsetof(struct sluice_ring_head, process) == 16 && offsetof(struct sluice_ring_head, attention) == 40, "");
 _Static_assert(offsetof(struct sluice_ring_head, records) == 48 && sizeof(struct sluice_ring_head) == 56, "");
-_Static_assert(offsetof(struct sluice_consumer_head, stride) == 56 && offsetof(struct sluice_consumer_head, position) == 64, "");
-_Static_assert(offsetof(struct sluice_consumer_head, released) == 72 && offsetof(struct sluice_consumer_head, length_max) == 80, "");
+_Static_assert(offsetof(struct sluice_consumer_head, stride) == 56 && offsetof(struct sluice_consumer_head, alike) == 64, "");
+_Static_assert(offsetof(struct sluice_consumer_head, position) == 72 && offsetof(struct sluice_consumer_head, released) == 80, "");
+_Static_assert(offsetof(struct sluice_consumer_head, length_max) == 88, "");
 _Static_assert(offsetof(struct sluice_producer_head, length_max) == 56 && offsetof(struct sluice_producer_head, reserved) == 64, "");
 _Static_assert(offsetof(struct sluice_producer_head, waiting) == 72 && offsetof(struct sluice_producer_head, is_batching) == 80, "");
 _Static_assert(offsetof(struct sluice_producer_head, published) == 88 && offsetof(struct sluice_producer_head, written) == 96, "");

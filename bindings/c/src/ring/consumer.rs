@@ -24,8 +24,8 @@ use crate::result::call;
 #[cfg_attr(unix, repr(C))]
 pub struct Consumer {
     inlined: Inlined,
-    /// Of inlined code.
-    _stride: u64,
+    /// The fields `stride` and `alike` of inlined code.
+    _alike: [u64; 2],
     consumer: ring::Consumer,
 }
 
@@ -33,14 +33,14 @@ pub struct Consumer {
 const _: () = {
     const POSITIONS: usize = offset_of!(Consumer, consumer) + ring::Consumer::POSITIONS;
     assert!(offset_of!(Consumer, inlined) == 0);
-    assert!(POSITIONS == 64);
+    assert!(POSITIONS == 72);
 };
 
 impl From<ring::Consumer> for Consumer {
     fn from(consumer: ring::Consumer) -> Self {
         Self {
             inlined: Inlined::new(consumer.inline_addresses()),
-            _stride: 0,
+            _alike: [0; 2],
             consumer,
         }
     }

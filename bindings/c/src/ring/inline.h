@@ -28,8 +28,9 @@ struct sluice_ring_head {
 
 struct sluice_consumer_head {
     struct sluice_ring_head ring;
-    /* From the last record that inlined code has received to the next one. */
+    /* From the last record that inlined code has received to the next one; and how many records before it had the same. */
     uint64_t stride;
+    uint64_t alike;
     /* The position of the next record. */
     uint64_t position;
     /* The position up to which records are released: another one while records are held. */
@@ -72,6 +73,8 @@ struct sluice_producer_head {
 /* The length of a cache line, and the number of bytes that are zeroed ahead of a stream. */
 #define __SLUICE_LINE 64
 #define __SLUICE_WINDOW 256
+/* How many records have to be alike before the next one is expected to be. */
+#define __SLUICE_ALIKE 8
 
 /* The body of a function is for inlining only: what is not inlined calls the library. A part is inlined wherever its function is. */
 #define __sluice_inline extern __inline __attribute__((__gnu_inline__))
@@ -236,20 +239,22 @@ __sluice_part int64_t __sluice_length(const struct sluice_consumer_head *head)
 }
 
 /*
- * The position after a record. While the lengths of records do not change, the processor predicts the branch: it goes on with the last stride,
- * and does not wait for the length.
+ * Steps over a record. After some records of the same stride the processor predicts the branch: it goes on with the last stride, and does not
+ * wait for the length. They are counted without a branch, so that other lengths cause no wrong predictions.
  */
-__sluice_part uint64_t __sluice_after(uint64_t position, uint64_t length, uint64_t *stride)
+__sluice_part void __sluice_advance(struct sluice_consumer_head *head, uint64_t length)
 {
-    uint64_t found = __sluice_stride(length), last = *stride;
+    uint64_t found = __sluice_stride(length), last = head->stride, alike = (head->alike + 1) & -(uint64_t)(found == last);
 
-    if (found == last) {
+    head->alike = alike;
+    head->stride = found;
+    if (alike < __SLUICE_ALIKE) {
+        head->position += found;
+    } else {
         /* Equal, but not the same for the compiler. */
         __asm__("" : "+r"(last));
-        return position + last;
+        head->position += last;
     }
-    *stride = found;
-    return position + found;
 }
 
 __sluice_inline ssize_t sluice_consumer_recv(struct sluice_consumer *consumer, const void **record, int timeout_ms)
@@ -261,7 +266,7 @@ __sluice_inline ssize_t sluice_consumer_recv(struct sluice_consumer *consumer, c
 
         if (__sluice_likely(length >= 0)) {
             *record = __sluice_at(&head->ring, head->position + __SLUICE_HEADER);
-            head->position = __sluice_after(head->position, (uint64_t)length, &head->stride);
+            __sluice_advance(head, (uint64_t)length);
             head->ring.records++;
             return length;
         }
@@ -277,23 +282,27 @@ __sluice_inline ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consu
         /* A copy, which the compiler keeps in registers. */
         struct sluice_consumer_head next = *head;
         /* Records and the header after them are within the ring, so that the loop ends whatever the producer writes. */
-        uint64_t end, last = next.released + next.ring.mask + 1 - __SLUICE_HEADER;
+        uint64_t last = next.released + next.ring.mask + 1 - __SLUICE_HEADER;
         size_t received = 0;
 
-        for (; received < count; received++, next.position = end) {
+        for (; received < count; received++) {
             int64_t length = __sluice_length(&next);
+            uint64_t at = next.position;
 
             if (length < 0)
                 break;
-            end = __sluice_after(next.position, (uint64_t)length, &next.stride);
-            if (end > last)
+            __sluice_advance(&next, (uint64_t)length);
+            if (next.position > last) {
+                next.position = at;
                 break;
-            records[received].iov_base = __sluice_at(&next.ring, next.position + __SLUICE_HEADER);
+            }
+            records[received].iov_base = __sluice_at(&next.ring, at + __SLUICE_HEADER);
             records[received].iov_len = (size_t)length;
         }
         if (__sluice_likely(received > 0)) {
             head->position = next.position;
             head->stride = next.stride;
+            head->alike = next.alike;
             head->ring.records += received;
             return (ssize_t)received;
         }
@@ -329,5 +338,6 @@ __sluice_inline int sluice_consumer_release(struct sluice_consumer *consumer)
 #undef __SLUICE_HEADER
 #undef __SLUICE_LINE
 #undef __SLUICE_WINDOW
+#undef __SLUICE_ALIKE
 
 #endif
