@@ -13,7 +13,7 @@ use sluice_bridge::engine::nats::NatsEngine;
 use sluice_bridge::engine::{
     ConsumerOptions, Engine, FailureKind, Message, Publisher as _, Stored, Subscription as _,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use support::{LIMIT, Server, create_stream, runtime};
 
@@ -209,6 +209,45 @@ fn an_acknowledgement_is_missed_while_the_server_is_gone() {
         fixture.server.restart();
         fixture.store("2", "two").await;
         assert_eq!(fixture.messages().await, 2);
+    });
+}
+
+#[test]
+fn each_message_has_its_own_acknowledgement() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("own").await;
+        let mut publisher = fixture.publisher();
+        let mut receipts = Vec::new();
+        for id in 0..5 {
+            let receipt = publisher.publish(SENDER, "a".into(), stored(&id.to_string()));
+            receipts.push(receipt.await.unwrap());
+        }
+        // Whoever does not want to know it takes nothing from others, whose order is theirs.
+        for index in [4, 0, 1] {
+            drop(receipts.remove(index));
+        }
+        for receipt in receipts.into_iter().rev() {
+            within(receipt).await.unwrap();
+        }
+        assert_eq!(fixture.messages().await, 5);
+        fixture.store("5", "b").await;
+    });
+}
+
+#[test]
+fn an_acknowledgement_that_does_not_come_is_missed_in_time() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("late").await;
+        let client = async_nats::connect(fixture.server.url()).await.unwrap();
+        // With somebody who receives it, nobody says that no stream stores it.
+        let _receiver = client.subscribe("prices.>").await.unwrap();
+        client.request("nobody", Bytes::new()).await.unwrap_err();
+        let mut publisher = fixture.engine.publisher("prices.a", Some("ORDERS"));
+        let begun = Instant::now();
+        let receipt = publisher.publish(SENDER, "a".into(), stored("1")).await;
+        let failure = within(receipt.unwrap()).await.unwrap_err();
+        assert!(failure.text.contains("no acknowledgement"), "{failure:?}");
+        assert!(begun.elapsed() >= Duration::from_secs(5));
     });
 }
 
