@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bytes::Bytes;
+use bytes::BytesMut;
 use futures_util::FutureExt as _;
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
@@ -25,6 +25,8 @@ use crate::window::{Received, Record, Window};
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Messages that are received before others run.
 const RECEIVED_MAX: usize = 64;
+/// Bytes of an allocation for copies of messages; a longer message has one of its own.
+const COPIES: usize = 64 << 10;
 
 type Receipt<E> = <<E as Engine>::Publisher as Publisher>::Receipt;
 
@@ -32,6 +34,8 @@ pub struct Outgoing<E: Engine> {
     context: Rc<Context<E>>,
     publisher: E::Publisher,
     window: Window,
+    /// Room for copies of the next messages, which share an allocation.
+    copies: BytesMut,
     /// None: the bus has ended, and only the window is left.
     subscriber: Option<AsyncFd<OwnedFd>>,
     /// The next message needs more room than is free.
@@ -85,6 +89,7 @@ impl<E: Engine> Outgoing<E> {
             publisher: engine.publisher(rule.subject(), rule.stream()),
             context,
             window,
+            copies: BytesMut::with_capacity(COPIES),
             subscriber: subscriber.map_err(io::Error::from).context(WAITING)?,
             is_full: false,
             is_saturated: false,
@@ -211,7 +216,8 @@ impl<E: Engine> Outgoing<E> {
     async fn publish_message(&mut self, record: &Record) -> Result<Fate<Receipt<E>>, Failure> {
         let Context { rule, bridge, .. } = &*self.context;
         let sender = headers::sender(rule.name(), bridge, &record.header);
-        let body = Bytes::copy_from_slice(self.window.body(record));
+        self.copies.extend_from_slice(self.window.body(record));
+        let body = self.copies.split().freeze();
         let stored = Stored {
             id: self.message_id(record),
             is_stream_known: self.is_stream_known,

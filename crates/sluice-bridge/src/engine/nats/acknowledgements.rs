@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::error::Error;
+use std::fmt::Write as _;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -89,7 +90,10 @@ impl Acknowledgements {
             tick: self.ticks,
             connection: self.connection,
         });
-        (number, format!("{}{number}", self.inbox))
+        let mut subject = String::with_capacity(self.inbox.len() + 20);
+        // A string has no errors.
+        let _ = write!(subject, "{}{number}", self.inbox);
+        (number, subject)
     }
 
     /// Nobody waits for the message any more.

@@ -244,13 +244,14 @@ impl NatsConsumer {
 
 /// The number of the delivery in the subject of an acknowledgement, which has 9 tokens, or more if it names a domain and an account.
 fn delivery_number(subject: &str) -> Option<u64> {
-    let tokens = subject.strip_prefix("$JS.ACK.")?;
-    let index = match tokens.split('.').count() {
-        7 => 4,
-        9.. => 6,
+    let tokens = subject.strip_prefix("$JS.ACK.")?.as_bytes();
+    let index = match tokens.iter().filter(|byte| **byte == b'.').count() {
+        6 => 4,
+        8.. => 6,
         _ => return None,
     };
-    tokens.split('.').nth(index)?.parse().ok()
+    let number = tokens.split(|byte| *byte == b'.').nth(index)?;
+    str::from_utf8(number).ok()?.parse().ok()
 }
 
 #[cfg(test)]
