@@ -118,7 +118,7 @@ impl Acknowledgements {
             Some(Fate::Known(result)) => Poll::Ready(result.clone()),
             Some(Fate::Awaited { tick, connection }) => {
                 // It was sent on that connection, if at all.
-                let is_missed = *connection != self.connection || self.ticks > tick + TICKS;
+                let is_missed = *connection != self.connection || self.ticks >= tick + TICKS;
                 if is_missed {
                     return Poll::Ready(missed());
                 }
