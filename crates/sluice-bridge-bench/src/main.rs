@@ -6,6 +6,8 @@
 //! Each round measures each way once, in another order. A publisher and a receiver are processes of their own, which this program starts as
 //! itself.
 
+mod relay;
+
 use std::collections::VecDeque;
 use std::env;
 use std::fs;
@@ -37,13 +39,15 @@ const PACED: u64 = 1000;
 const RATE: u64 = 200;
 const CAPACITY: u64 = 1 << 20;
 const URL: &str = "nats://127.0.0.1:4222";
-const WAYS: [&str; 4] = ["bus", "bridge", "nats", "nats-ids"];
+const WAYS: [&str; 5] = ["bus", "bridge", "nats", "nats-ids", "relay"];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["publish", way, count, rate] => publish(way, count.parse()?, rate.parse()?),
+        ["relay", "out"] => relay::out(),
+        ["relay", "in"] => relay::into(),
         ["receive", way, count] => receive(way, count.parse()?),
         [server, bridge, rounds] => measure(server, bridge, rounds.parse()?),
         _ => bail!("usage: bench NATS-SERVER SLUICE-BRIDGE ROUNDS; tests/bridge-bench gives them"),
@@ -100,7 +104,11 @@ fn publish(way: &str, count: u64, rate: u64) -> Result<()> {
     if way.starts_with("nats") {
         return runtime()?.block_on(publish_to_nats(count, rate, way == "nats-ids"));
     }
-    let name = if way == "bus" { "in" } else { "out" };
+    let name = match way {
+        "bus" => "in",
+        "relay" => "relay",
+        _ => "out",
+    };
     let sender = bus(name).sender()?;
     let pace = Pace::new(rate);
     for number in 0..count {
@@ -241,9 +249,9 @@ impl Drop for Process {
     }
 }
 
-/// The bridges of the two ends, and the server.
 struct Hosts {
-    processes: [Process; 3],
+    /// The bridges, the server, and the relays.
+    processes: [Process; 5],
     directory: PathBuf,
 }
 
@@ -270,12 +278,21 @@ impl Hosts {
             Process::start(Command::new(bridge).arg("run").arg("--config").arg(config))
         };
         // They exist as long as this process.
-        for name in ["in", "out"] {
+        for name in ["in", "out", "relay"] {
             std::mem::forget(bus(name).sender()?);
         }
-        let processes = [start("out")?, start("in")?, server];
-        while bus("out").sender()?.info()?.subscribers == 0 {
-            sleep(Duration::from_millis(50));
+        let relay = |name: &str| start_itself(&["relay", name]);
+        let processes = [
+            start("out")?,
+            start("in")?,
+            server,
+            relay("out")?,
+            relay("in")?,
+        ];
+        for name in ["out", "relay"] {
+            while bus(name).sender()?.info()?.subscribers == 0 {
+                sleep(Duration::from_millis(50));
+            }
         }
         sleep(Duration::from_secs(2));
         Ok(Self {
@@ -297,7 +314,7 @@ impl Drop for Hosts {
 
 async fn create_streams() -> Result<()> {
     let context = jetstream::new(async_nats::connect(URL).await?);
-    for name in ["BRIDGE", "NATS"] {
+    for name in ["BRIDGE", "NATS", "RELAY"] {
         let config = stream::Config {
             name: name.to_owned(),
             subjects: vec![format!("{}.>", name.to_lowercase())],
@@ -306,6 +323,12 @@ async fn create_streams() -> Result<()> {
         };
         context.create_stream(config).await?;
     }
+    let config = consumer::pull::Config {
+        durable_name: Some("relay".to_owned()),
+        ack_policy: consumer::AckPolicy::None,
+        ..consumer::pull::Config::default()
+    };
+    context.create_consumer_on_stream(config, "RELAY").await?;
     Ok(())
 }
 
@@ -314,8 +337,8 @@ struct Figures {
     rate: f64,
     p50: f64,
     p99: f64,
-    /// Processor time of a message, in µs: of both programs, of the bridges, and of the server.
-    cpu: [f64; 4],
+    /// Processor time of a message, in µs: of both programs, of the bridges, of the server, and of the relays.
+    cpu: [f64; 6],
 }
 
 fn measure(server: &str, bridge: &str, rounds: usize) -> Result<()> {
@@ -352,7 +375,7 @@ fn measure_way(hosts: &Hosts, way: &str) -> Result<Figures> {
     let [rate, ..] = exchange(way, STREAMED, 0)?;
     // The last acknowledgements.
     sleep(Duration::from_millis(200));
-    let mut cpu = [0.0; 4];
+    let mut cpu = [0.0; 6];
     let after = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let time = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
     cpu[0] = time(after.user_time() - programs.user_time())
@@ -372,13 +395,13 @@ fn measure_way(hosts: &Hosts, way: &str) -> Result<Figures> {
 
 fn exchange(way: &str, count: u64, rate: u64) -> Result<[f64; 3]> {
     let (count, rate) = (count.to_string(), rate.to_string());
-    let mut receiver = start(&["receive", way, &count])?;
+    let mut receiver = start_itself(&["receive", way, &count])?;
     let stdout: ChildStdout = receiver.0.stdout.take().context("no standard output")?;
     let mut stdout = BufReader::new(stdout);
     let mut line = String::new();
     stdout.read_line(&mut line)?;
     ensure!(line == "ready\n", "the receiver has ended: {line:?}");
-    let mut publisher = start(&["publish", way, &count, &rate])?;
+    let mut publisher = start_itself(&["publish", way, &count, &rate])?;
     ensure!(publisher.0.wait()?.success(), "the publisher has failed");
     let mut figures = String::new();
     stdout.read_to_string(&mut figures)?;
@@ -387,7 +410,7 @@ fn exchange(way: &str, count: u64, rate: u64) -> Result<[f64; 3]> {
     figures.try_into().ok().context("the receiver has failed")
 }
 
-fn start(arguments: &[&str]) -> Result<Process> {
+fn start_itself(arguments: &[&str]) -> Result<Process> {
     let program = env::current_exe()?;
     Process::start(
         Command::new(Path::new(&program))
@@ -405,7 +428,7 @@ fn print(all: &[Vec<Figures>; WAYS.len()]) {
         format!("{median:.digits$} [{first:.digits$}–{last:.digits$}]")
     };
     type Value = fn(&Figures) -> f64;
-    let columns: [(&str, Value); 7] = [
+    let columns: [(&str, Value); 9] = [
         ("messages/s", |figures| figures.rate),
         ("p50, µs", |figures| figures.p50),
         ("p99, µs", |figures| figures.p99),
@@ -415,20 +438,24 @@ fn print(all: &[Vec<Figures>; WAYS.len()]) {
         ("of the bridge out, µs", |figures| figures.cpu[1]),
         ("of the bridge in, µs", |figures| figures.cpu[2]),
         ("of the server, µs", |figures| figures.cpu[3]),
+        ("of the relay out, µs", |figures| figures.cpu[4]),
+        ("of the relay in, µs", |figures| figures.cpu[5]),
     ];
-    let [_, bridge, rivals @ ..] = all;
+    let [_, bridge, rivals @ .., relay] = all;
     let names = WAYS.join(" | ");
     println!(
-        "| | {names} | bridge ÷ nats | bridge ÷ nats-ids |\n|{}",
-        "---|".repeat(WAYS.len() + 3)
+        "| | {names} | bridge ÷ nats | bridge ÷ nats-ids | relay ÷ nats |\n|{}",
+        "---|".repeat(WAYS.len() + 4)
     );
     for (row, (name, value)) in columns.into_iter().enumerate() {
         let figures = all
             .each_ref()
             .map(|figures| spread(figures.iter().map(value).collect(), 0));
-        let ratios = rivals.each_ref().map(|rival| {
-            let rounds = bridge.iter().zip(rival);
-            let ratios = rounds.map(|(bridge, rival)| value(bridge) / value(rival));
+        let [plain, _] = rivals;
+        let pairs = [(bridge, plain), (bridge, &rivals[1]), (relay, plain)];
+        let ratios = pairs.map(|(one, rival)| {
+            let rounds = one.iter().zip(rival);
+            let ratios = rounds.map(|(one, rival)| value(one) / value(rival));
             // Processor time is of different processes.
             if row < 3 {
                 spread(ratios.collect(), 2)

@@ -61,11 +61,11 @@ pub struct Counters {
     pub no_reply: Counter,
 }
 
-type Read = fn(&Counters) -> &Counter;
+/// A counter: its name in metrics, its name in the log, its description, and where it is.
+pub type Row<C> = (&'static str, &'static str, &'static str, fn(&C) -> &Counter);
 
-/// The name in metrics, the name in the log, the description, and the counter.
 #[rustfmt::skip]
-pub const COUNTERS: [(&str, &str, &str, Read); 10] = [
+pub const COUNTERS: [Row<Counters>; 10] = [
     ("messages_out", "out", "Messages that the server has, and requests that it has answered", |all| &all.out),
     ("messages_in", "in", "Messages that the bus has, and requests that it has answered", |all| &all.incoming),
     ("messages_not_allowed", "not allowed", "Messages of senders that may not publish", |all| &all.not_allowed),
@@ -80,21 +80,15 @@ pub const COUNTERS: [(&str, &str, &str, Read); 10] = [
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = COUNTERS.iter();
-        write_counts(
-            f,
-            counts.map(|(_, name, _, counter)| (*name, counter(self).get())),
-        )
+        write_counts(f, self, &COUNTERS)
     }
 }
 
 /// Those of both directions, which are the first two, and what else has happened.
-pub fn write_counts<'a>(
-    f: &mut fmt::Formatter<'_>,
-    counts: impl Iterator<Item = (&'a str, u64)>,
-) -> fmt::Result {
+pub fn write_counts<C>(f: &mut fmt::Formatter<'_>, counters: &C, rows: &[Row<C>]) -> fmt::Result {
     let mut separator = "";
-    for (position, (name, count)) in counts.enumerate() {
+    for (position, (_, name, _, counter)) in rows.iter().enumerate() {
+        let count = counter(counters).get();
         if position < 2 || count > 0 {
             write!(f, "{separator}{count} {name}")?;
             separator = ", ";

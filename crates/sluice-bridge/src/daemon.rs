@@ -32,6 +32,8 @@ use crate::rule::{self, Context};
 const STATUSES: usize = 16;
 /// For the messages that were received, after SIGTERM.
 const END: Duration = Duration::from_secs(5);
+/// For what was sent to the server, after that.
+const FLUSH: Duration = Duration::from_secs(1);
 /// Between reports to the service manager.
 const STATUS: Duration = Duration::from_secs(10);
 
@@ -201,6 +203,10 @@ impl<E: Engine> Bridge<E> {
             Err(_) => log::line(format_args!(
                 "the server has not acknowledged all messages; those that are kept are published at the next start"
             )),
+        }
+        // The last acknowledgements of messages that have come in.
+        if self.engine.is_connected() {
+            let _ = timeout(FLUSH, self.engine.flush()).await;
         }
         for context in &self.contexts {
             log::line(format_args!(

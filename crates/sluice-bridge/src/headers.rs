@@ -13,18 +13,20 @@ pub const SENDER: &str = "Sluice-Sender";
 /// Bridges that a message has passed.
 const PASSED_MAX: usize = 8;
 
-/// The headers of a message that leaves this host.
-pub fn of_message(bus: &str, bridge: &str, header: &bus::Header) -> Vec<(String, String)> {
+/// The value of the header in a message that leaves this host.
+pub fn sender(bus: &str, bridge: &str, header: &bus::Header) -> String {
     let bus::Header {
         uid, gid, sequence, ..
     } = header;
-    let mut value = format!("bridge={bridge} uid={uid} gid={gid}");
+    // Room for all, because growing costs more than the text.
+    let mut value = String::with_capacity(128 + bridge.len() + bus.len());
+    // A string has no errors.
+    let _ = write!(value, "bridge={bridge} uid={uid} gid={gid}");
     if let Some(pid) = header.pid {
-        // A string has no errors.
         let _ = write!(value, " pid={pid}");
     }
     let _ = write!(value, " sequence={sequence} bus={bus}");
-    vec![(SENDER.to_owned(), value)]
+    value
 }
 
 /// Why a message does not come in.
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     fn passed(bridges: &[&str]) -> Message {
-        let header = |id: &&str| ("sluice-sender".to_owned(), format!("bridge={id} uid=0"));
+        let header = |id: &&str| ("sluice-sender", format!("bridge={id} uid=0"));
         Message {
             headers: bridges.iter().map(header).collect(),
             ..Message::default()

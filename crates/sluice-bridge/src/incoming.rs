@@ -209,7 +209,7 @@ mod tests {
     fn message(body: &'static str, path: &str) -> Message {
         Message {
             subject: "orders.new".to_owned(),
-            headers: vec![(headers::SENDER.to_owned(), format!("bridge={path}"))],
+            headers: vec![(headers::SENDER, format!("bridge={path}"))],
             body: Bytes::from_static(body.as_bytes()),
             reply_to: None,
         }

@@ -34,7 +34,6 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         for (count, key) in map.keys().enumerate() {
             let (key, _) = key?;
             if !listed.contains(&key) {
-                watch.receive()?;
                 self.take_absent(&key).await?;
             }
             if count % YIELD == 0 {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::counters::{Counter, write_counts};
+use crate::counters::{Counter, Row, write_counts};
 
 /// Since the start; [`MAP_COUNTERS`] describes them.
 #[derive(Debug, Default)]
@@ -17,11 +17,8 @@ pub struct MapCounters {
     pub compared: Counter,
 }
 
-type Read = fn(&MapCounters) -> &Counter;
-
-/// The name in metrics, the name in the log, the description, and the counter.
 #[rustfmt::skip]
-pub const MAP_COUNTERS: [(&str, &str, &str, Read); 7] = [
+pub const MAP_COUNTERS: [Row<MapCounters>; 7] = [
     ("map_changes_out", "out", "Changes that the bucket has", |all| &all.out),
     ("map_changes_in", "in", "Changes that the map has", |all| &all.incoming),
     ("map_conflicts", "conflicts", "Entries that both sides had changed", |all| &all.conflicts),
@@ -33,11 +30,6 @@ pub const MAP_COUNTERS: [(&str, &str, &str, Read); 7] = [
 
 impl fmt::Display for MapCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_counts(
-            f,
-            MAP_COUNTERS
-                .iter()
-                .map(|(_, name, _, counter)| (*name, counter(self).get())),
-        )
+        write_counts(f, self, &MAP_COUNTERS)
     }
 }

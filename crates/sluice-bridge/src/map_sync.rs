@@ -81,7 +81,6 @@ impl<M: LocalMap, B: Bucket> MapSync<'_, M, B> {
         let started = Instant::now();
         self.compare(&mut watch).await?;
         while !self.puts.is_empty() {
-            watch.receive()?;
             self.settle().await?;
         }
         self.pause = PAUSE.max(4 * started.elapsed());

@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt as _;
 use std::process::{self, Command};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::libc;
@@ -23,6 +25,9 @@ use nix::unistd::pipe2;
 const BARRIER: u16 = 5000;
 /// The first descriptor that is passed.
 const FIRST: RawFd = 3;
+/// Between attempts to use a number that another thread is about to use, and how many there are.
+const BUSY: Duration = Duration::from_millis(1);
+const BUSY_MAX: u32 = 1000;
 
 /// The service manager, and what it keeps, for a program that replaces this one.
 #[derive(Default)]
@@ -80,10 +85,17 @@ impl Manager {
             Ok(above) => above,
             Err(errno) => return errno.into(),
         };
+        let mut busy = 0;
         for (number, fd) in (FIRST..).zip(above) {
             // SAFETY: whatever has this number is not used any more.
-            if unsafe { libc::dup2(fd, number) } < 0 {
-                return io::Error::last_os_error();
+            while unsafe { libc::dup2(fd, number) } < 0 {
+                let error = io::Error::last_os_error();
+                // Another thread is opening it, such as one that accepts a connection for metrics.
+                if error.kind() != io::ErrorKind::ResourceBusy || busy == BUSY_MAX {
+                    return error;
+                }
+                busy += 1;
+                sleep(BUSY);
             }
         }
         command

@@ -2,6 +2,7 @@
 //! From a bus to the engine: messages are published in order, and each leaves the window when the engine has it.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,14 +10,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bytes::Bytes;
+use bytes::BytesMut;
 use futures_util::FutureExt as _;
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::sync::watch;
 
 use crate::backoff::Backoff;
-use crate::engine::{Engine, Failure, FailureKind, Message, Stored};
+use crate::engine::{Engine, Failure, FailureKind, Publisher, Stored};
 use crate::headers;
 use crate::rule::Context;
 use crate::window::{Received, Record, Window};
@@ -24,10 +25,17 @@ use crate::window::{Received, Record, Window};
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Messages that are received before others run.
 const RECEIVED_MAX: usize = 64;
+/// Bytes of an allocation for copies of messages; a longer message has one of its own.
+const COPIES: usize = 64 << 10;
+
+type Receipt<E> = <<E as Engine>::Publisher as Publisher>::Receipt;
 
 pub struct Outgoing<E: Engine> {
     context: Rc<Context<E>>,
+    publisher: E::Publisher,
     window: Window,
+    /// Room for copies of the next messages, which share an allocation.
+    copies: BytesMut,
     /// None: the bus has ended, and only the window is left.
     subscriber: Option<AsyncFd<OwnedFd>>,
     /// The next message needs more room than is free.
@@ -35,7 +43,7 @@ pub struct Outgoing<E: Engine> {
     /// `in_flight` was reached, and less than a quarter of it has become free since. A write of few messages costs as much as a write of many.
     is_saturated: bool,
     /// In order.
-    in_flight: VecDeque<(Record, Fate<E::Receipt>)>,
+    in_flight: VecDeque<(Record, Fate<Receipt<E>>)>,
     /// After a failure only the oldest message is published, until the engine has one: each attempt occupies memory of the client.
     is_probing: bool,
     /// The stream has stored a message, so it has the subject. Until then each message names the stream, and the server compares the name.
@@ -76,9 +84,12 @@ impl<E: Engine> Outgoing<E> {
         // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
         let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
         let subscriber = subscriber.map(register).transpose();
+        let (engine, rule) = (&context.engine, &context.rule);
         Ok(Self {
+            publisher: engine.publisher(rule.subject(), rule.stream()),
             context,
             window,
+            copies: BytesMut::with_capacity(COPIES),
             subscriber: subscriber.map_err(io::Error::from).context(WAITING)?,
             is_full: false,
             is_saturated: false,
@@ -109,10 +120,11 @@ impl<E: Engine> Outgoing<E> {
             let receives = !is_stopping && self.has_room();
             let subscriber = self.subscriber.as_ref().filter(|_| receives);
             tokio::select! {
-                receipt = oldest(&mut self.in_flight) => match receipt {
-                    Ok(()) => self.release(),
-                    Err(failure) => self.retry(&failure).await,
-                },
+                receipt = oldest(&mut self.in_flight) => {
+                    if let Err(failure) = receipt.and_then(|()| self.release_all()) {
+                        self.retry(&failure).await;
+                    }
+                }
                 ready = readable(subscriber) => {
                     let mut ready = ready.context(WAITING)?;
                     match receive_some(&mut self.window, ready.get_inner())? {
@@ -185,7 +197,7 @@ impl<E: Engine> Outgoing<E> {
     }
 
     /// The fate of a message that is not published.
-    fn decided(&self, record: &Record) -> Option<Fate<E::Receipt>> {
+    fn decided(&self, record: &Record) -> Option<Fate<Receipt<E>>> {
         let header = &record.header;
         if record.is_stored() {
             Some(Fate::Stored)
@@ -201,21 +213,16 @@ impl<E: Engine> Outgoing<E> {
         }
     }
 
-    async fn publish_message(&self, record: &Record) -> Result<Fate<E::Receipt>, Failure> {
-        let (context, header) = (&self.context, &record.header);
-        let rule = &context.rule;
-        let message = Message {
-            subject: rule.subject().to_owned(),
-            headers: headers::of_message(rule.name(), &context.bridge, header),
-            body: Bytes::copy_from_slice(self.window.body(record)),
-            reply_to: None,
-        };
-        let stored = rule.stream().map(|stream| Stored {
-            stream,
+    async fn publish_message(&mut self, record: &Record) -> Result<Fate<Receipt<E>>, Failure> {
+        let Context { rule, bridge, .. } = &*self.context;
+        let sender = headers::sender(rule.name(), bridge, &record.header);
+        self.copies.extend_from_slice(self.window.body(record));
+        let body = self.copies.split().freeze();
+        let stored = Stored {
             id: self.message_id(record),
-            is_known: self.is_stream_known,
-        });
-        match context.engine.publish(message, stored).await {
+            is_stream_known: self.is_stream_known,
+        };
+        match self.publisher.publish(&sender, body, stored).await {
             Ok(receipt) => Ok(Fate::Published(receipt)),
             Err(failure) if failure.kind == FailureKind::TooLong => Ok(Fate::TooLong(failure.text)),
             Err(failure) => Err(failure),
@@ -224,11 +231,11 @@ impl<E: Engine> Outgoing<E> {
 
     /// The same for each attempt, also of the next process.
     fn message_id(&self, record: &Record) -> String {
-        let incarnation = self.window.incarnation();
-        format!(
-            "{}-{incarnation:016x}-{}",
-            self.context.bridge, record.header.sequence
-        )
+        let (bridge, incarnation) = (&self.context.bridge, self.window.incarnation());
+        let mut id = String::with_capacity(bridge.len() + 40);
+        // A string has no errors.
+        let _ = write!(id, "{bridge}-{incarnation:016x}-{}", record.header.sequence);
+        id
     }
 
     /// Messages that need no server do not wait for one.
@@ -237,6 +244,16 @@ impl<E: Engine> Outgoing<E> {
         while self.in_flight.front().is_some_and(is_decided) {
             self.release();
         }
+    }
+
+    /// The oldest messages whose fates are known; at least one.
+    fn release_all(&mut self) -> Result<(), Failure> {
+        self.release();
+        while let Some(receipt) = oldest(&mut self.in_flight).now_or_never() {
+            receipt?;
+            self.release();
+        }
+        Ok(())
     }
 
     /// The oldest message has its fate.

@@ -334,10 +334,8 @@ const LOOP: &str = "508";
 
 /// A reply that is an error.
 fn error(code: &str, text: &str) -> Message {
-    let headers = [(ERROR, text), (ERROR_CODE, code)];
-    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     Message {
-        headers: headers.map(owned).into(),
+        headers: vec![(ERROR, text.to_owned()), (ERROR_CODE, code.to_owned())],
         ..Message::default()
     }
 }
@@ -367,7 +365,7 @@ async fn publish<E: Engine>(
         return Err(Failure::temporary(NO_CONNECTION));
     }
     let message = Message { subject, ..message };
-    context.engine.publish(message, None).await?.await
+    context.engine.publish(message).await
 }
 
 /// A request of a client of this host.
@@ -408,9 +406,10 @@ async fn ask_service<E: Engine>(
         });
         return Ok(None);
     }
+    let sender = headers::sender(rule.name(), &context.bridge, header);
     let message = Message {
         subject: rule.subject().to_owned(),
-        headers: headers::of_message(rule.name(), &context.bridge, header),
+        headers: vec![(headers::SENDER, sender)],
         body: Bytes::copy_from_slice(body),
         reply_to: None,
     };
@@ -456,7 +455,7 @@ mod tests {
     fn request(path: &str) -> Message {
         Message {
             subject: "sums".to_owned(),
-            headers: vec![(headers::SENDER.to_owned(), format!("bridge={path}"))],
+            headers: vec![(headers::SENDER, format!("bridge={path}"))],
             body: Bytes::from_static(b"1 + 1"),
             reply_to: Some("inbox".to_owned()),
         }

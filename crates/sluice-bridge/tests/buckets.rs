@@ -13,6 +13,8 @@ use sluice_bridge::engine::bucket::{
 };
 use sluice_bridge::engine::nats::NatsEngine;
 use sluice_bridge::engine::{Engine, Failure, FailureKind};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use support::{LIMIT, Server, create_bucket, create_stream, runtime};
@@ -30,14 +32,7 @@ struct Fixture {
 impl Fixture {
     async fn start(name: &str) -> Self {
         let server = Server::start(&format!("bucket-{name}"));
-        let file = server.directory().join("bridge.toml");
-        let text = format!("id = \"a\"\nserver = {{ urls = [\"{}\"] }}\n", server.url());
-        std::fs::write(&file, text).unwrap();
-        let config = Config::read(&file).unwrap();
-        let engine = NatsEngine::connect(&config.server, "a", CHANGES_MAX)
-            .await
-            .unwrap();
-        within(engine.connected()).await;
+        let engine = connect(&server, &server.url()).await;
         let store = create_bucket(&server, "b", MARKER).await;
         Self {
             server,
@@ -57,6 +52,38 @@ impl Fixture {
         };
         within(self.engine.bucket(options)).await
     }
+}
+
+async fn connect(server: &Server, url: &str) -> NatsEngine {
+    let file = server.directory().join("bridge.toml");
+    let text = format!("id = \"a\"\nserver = {{ urls = [\"{url}\"] }}\n");
+    std::fs::write(&file, text).unwrap();
+    let config = Config::read(&file).unwrap();
+    let engine = NatsEngine::connect(&config.server, "a", CHANGES_MAX).await;
+    let engine = engine.unwrap();
+    within(engine.connected()).await;
+    engine
+}
+
+/// The URL of a server that says to have another version. A connection passes to the real one.
+async fn pretend_version(server: &Server, version: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    let real = server.url().replace("nats://", "");
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut server = BufReader::new(TcpStream::connect(&real).await.unwrap());
+            let mut info = String::new();
+            server.read_line(&mut info).await.unwrap();
+            let (before, after) = info.split_once("\"version\":\"").unwrap();
+            let (_, after) = after.split_once('"').unwrap();
+            let info = format!("{before}\"version\":\"{version}\"{after}");
+            client.write_all(info.as_bytes()).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    url
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -86,6 +113,11 @@ async fn next(watch: &mut impl Watch) -> Item {
         Update::Item(item) => item,
         Update::Current => panic!("the state at the beginning has ended"),
     }
+}
+
+async fn next_time_to_live(watch: &mut impl Watch) -> Duration {
+    let item = next(watch).await;
+    item.content.unwrap().time_to_live.unwrap()
 }
 
 fn value(item: &Item) -> Option<&[u8]> {
@@ -198,12 +230,7 @@ fn a_value_with_a_time_to_live_expires() {
         // The change of a time to live is a put.
         for (milliseconds, seconds) in [(60_000, 60), (1500, 2)] {
             stored(&bucket, lease(milliseconds)).await.unwrap();
-            let left = next(&mut watch)
-                .await
-                .content
-                .unwrap()
-                .time_to_live
-                .unwrap();
+            let left = next_time_to_live(&mut watch).await;
             let limit = Duration::from_secs(seconds);
             assert!(
                 left <= limit && left + Duration::from_secs(1) > limit,
@@ -216,12 +243,7 @@ fn a_value_with_a_time_to_live_expires() {
             .store
             .create_with_ttl("other", "1".into(), Duration::from_secs(30));
         by_client.await.unwrap();
-        let left = next(&mut watch)
-            .await
-            .content
-            .unwrap()
-            .time_to_live
-            .unwrap();
+        let left = next_time_to_live(&mut watch).await;
         assert!(left <= Duration::from_secs(30) && left > Duration::from_secs(25));
     });
 }
@@ -255,6 +277,31 @@ fn a_bucket_that_cannot_be_used_is_named_with_what_to_do() {
             puts_time_to_live: false,
         };
         assert!(fixture.engine.bucket(options).await.is_ok());
+    });
+}
+
+#[test]
+fn times_to_live_need_a_server_that_has_them() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("version").await;
+        for (version, is_permitted) in [("2.10.29", false), ("2.11.0", true)] {
+            let url = pretend_version(&fixture.server, version).await;
+            let engine = connect(&fixture.server, &url).await;
+            for puts_time_to_live in [true, false] {
+                let options = BucketOptions {
+                    name: "b",
+                    puts_time_to_live,
+                };
+                let failure = within(engine.bucket(options)).await.err();
+                let is_refused = failure.is_some_and(|failure| {
+                    let words =
+                        format!("the server has version {version}, and times to live need 2.11");
+                    assert!(failure.text.contains(&words), "{failure:?}");
+                    true
+                });
+                assert_eq!(is_refused, puts_time_to_live && !is_permitted, "{version}");
+            }
+        }
     });
 }
 
@@ -294,21 +341,14 @@ fn a_watch_that_was_not_polled_loses_nothing() {
     runtime().block_on(async {
         let fixture = Fixture::start("unpolled").await;
         let bucket = fixture.open().await;
-        let mut watches = [bucket.watch().await.unwrap(), bucket.watch().await.unwrap()];
-        for watch in &mut watches {
-            assert_eq!(within(watch.next()).await.unwrap(), Update::Current);
-            let more = timeout(Duration::from_millis(200), watch.next()).await;
-            assert!(more.is_err());
-        }
+        let mut watch = bucket.watch().await.unwrap();
+        assert_eq!(within(watch.next()).await.unwrap(), Update::Current);
+        let more = timeout(Duration::from_millis(200), watch.next()).await;
+        assert!(more.is_err());
         stored(&bucket, put("key", Some(b"1"))).await.unwrap();
-        let [receiving, other] = &mut watches;
         // A batch of the client would drop after 10 s what it has received.
-        for _ in 0..12 {
-            sleep(Duration::from_secs(1)).await;
-            receiving.receive().unwrap();
-        }
-        assert_eq!(next(receiving).await.key, "key");
-        assert_eq!(next(other).await.key, "key");
+        sleep(Duration::from_secs(12)).await;
+        assert_eq!(next(&mut watch).await.key, "key");
     });
 }
 

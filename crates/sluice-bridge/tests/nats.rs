@@ -11,13 +11,17 @@ use futures_util::StreamExt as _;
 use sluice_bridge::config::Config;
 use sluice_bridge::engine::nats::NatsEngine;
 use sluice_bridge::engine::{
-    ConsumerOptions, Engine, FailureKind, Message, Stored, Subscription as _,
+    ConsumerOptions, Engine, FailureKind, Message, Publisher as _, Stored, Subscription as _,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use support::{LIMIT, Server, create_stream, runtime};
 
 type Consumer = <NatsEngine as Engine>::Consumer;
+type Publisher = <NatsEngine as Engine>::Publisher;
+
+/// The value of the header.
+const SENDER: &str = "bus=größe";
 
 struct Fixture {
     server: Server,
@@ -43,10 +47,14 @@ impl Fixture {
 
     async fn store(&self, id: &str, body: &'static str) {
         let receipt = self
-            .engine
-            .publish(message("orders.new", body), Some(stored(id)))
+            .publisher()
+            .publish(SENDER, body.into(), stored(id))
             .await;
         within(receipt.unwrap()).await.unwrap();
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.engine.publisher("orders.new", Some("ORDERS"))
     }
 
     async fn consume(&self) -> Consumer {
@@ -86,17 +94,16 @@ async fn connect(server: &Server) -> NatsEngine {
 fn message(subject: &str, body: &'static str) -> Message {
     Message {
         subject: subject.to_owned(),
-        headers: vec![("Sluice-Sender".to_owned(), "bus=größe".to_owned())],
+        headers: vec![("Sluice-Sender", SENDER.to_owned())],
         body: Bytes::from_static(body.as_bytes()),
         reply_to: None,
     }
 }
 
-fn stored(id: &str) -> Stored<'static> {
+fn stored(id: &str) -> Stored {
     Stored {
-        stream: "ORDERS",
         id: id.to_owned(),
-        is_known: false,
+        is_stream_known: false,
     }
 }
 
@@ -140,14 +147,11 @@ fn a_message_of_no_stream_or_another_is_refused() {
             ("orders.new", "PRICES", true, "ORDERS has stored it"),
         ] {
             let stored = Stored {
-                stream,
                 id: "1".to_owned(),
-                is_known,
+                is_stream_known: is_known,
             };
-            let receipt = fixture
-                .engine
-                .publish(message(subject, "a"), Some(stored))
-                .await;
+            let mut publisher = fixture.engine.publisher(subject, Some(stream));
+            let receipt = publisher.publish(SENDER, "a".into(), stored).await;
             let failure = within(receipt.unwrap()).await.unwrap_err();
             assert!(failure.text.contains(words), "{failure:?}");
             assert_eq!(failure.kind, FailureKind::Temporary);
@@ -162,17 +166,11 @@ fn a_long_message_is_refused_and_its_length_told() {
         let fixture = Fixture::start("long").await;
         fixture.store("1", "connected").await;
         assert_eq!(fixture.engine.message_max(), Some(65536));
-        let long = Message {
-            body: vec![0; 65536].into(),
-            ..message("orders.new", "")
-        };
-        for stored in [None, Some(stored("2"))] {
-            let failure = fixture
-                .engine
-                .publish(long.clone(), stored)
-                .await
-                .err()
-                .unwrap();
+        for stream in [None, Some("ORDERS")] {
+            let mut publisher = fixture.engine.publisher("orders.new", stream);
+            let long = vec![0; 65536].into();
+            let receipt = publisher.publish(SENDER, long, stored("2")).await;
+            let failure = receipt.err().unwrap();
             assert_eq!(failure.kind, FailureKind::TooLong, "{failure:?}");
             assert!(failure.text.contains("max_payload"), "{failure:?}");
         }
@@ -189,8 +187,9 @@ fn a_message_that_exceeds_the_limit_of_the_stream_is_too_long() {
         };
         let client = async_nats::connect(fixture.server.url()).await.unwrap();
         jetstream::new(client).update_stream(config).await.unwrap();
-        let long = message("orders.new", "x".repeat(101).leak());
-        let receipt = fixture.engine.publish(long, Some(stored("1"))).await;
+        let long = vec![b'x'; 101].into();
+        let mut publisher = fixture.publisher();
+        let receipt = publisher.publish(SENDER, long, stored("1")).await;
         let failure = within(receipt.unwrap()).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::TooLong, "{failure:?}");
         assert!(failure.text.contains("max_msg_size"), "{failure:?}");
@@ -203,15 +202,52 @@ fn an_acknowledgement_is_missed_while_the_server_is_gone() {
         let mut fixture = Fixture::start("gone").await;
         fixture.store("1", "one").await;
         fixture.server.kill();
-        let receipt = fixture
-            .engine
-            .publish(message("orders.new", "two"), Some(stored("2")))
-            .await;
+        let mut publisher = fixture.publisher();
+        let receipt = publisher.publish(SENDER, "two".into(), stored("2")).await;
         let failure = within(receipt.unwrap()).await.unwrap_err();
         assert!(failure.text.contains("no acknowledgement"), "{failure:?}");
         fixture.server.restart();
         fixture.store("2", "two").await;
         assert_eq!(fixture.messages().await, 2);
+    });
+}
+
+#[test]
+fn each_message_has_its_own_acknowledgement() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("own").await;
+        let mut publisher = fixture.publisher();
+        let mut receipts = Vec::new();
+        for id in 0..5 {
+            let receipt = publisher.publish(SENDER, "a".into(), stored(&id.to_string()));
+            receipts.push(receipt.await.unwrap());
+        }
+        // Whoever does not want to know it takes nothing from others, whose order is theirs.
+        for index in [4, 0, 1] {
+            drop(receipts.remove(index));
+        }
+        for receipt in receipts.into_iter().rev() {
+            within(receipt).await.unwrap();
+        }
+        assert_eq!(fixture.messages().await, 5);
+        fixture.store("5", "b").await;
+    });
+}
+
+#[test]
+fn an_acknowledgement_that_does_not_come_is_missed_in_time() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("late").await;
+        let client = async_nats::connect(fixture.server.url()).await.unwrap();
+        // With somebody who receives it, nobody says that no stream stores it.
+        let _receiver = client.subscribe("prices.>").await.unwrap();
+        client.request("nobody", Bytes::new()).await.unwrap_err();
+        let mut publisher = fixture.engine.publisher("prices.a", Some("ORDERS"));
+        let begun = Instant::now();
+        let receipt = publisher.publish(SENDER, "a".into(), stored("1")).await;
+        let failure = within(receipt.unwrap()).await.unwrap_err();
+        assert!(failure.text.contains("no acknowledgement"), "{failure:?}");
+        assert!(begun.elapsed() >= Duration::from_secs(5));
     });
 }
 
@@ -329,7 +365,8 @@ fn core_messages_arrive_without_a_stream() {
         // A client is not sent what it has published itself.
         for (engine, body) in [(&fixture.engine, "0"), (&other, "17")] {
             within(engine.connected()).await;
-            let receipt = engine.publish(message("prices.a", body), None).await;
+            let mut publisher = engine.publisher("prices.a", None);
+            let receipt = publisher.publish(SENDER, body.into(), stored("1")).await;
             within(receipt.unwrap()).await.unwrap();
         }
         let received = within(subscription.next()).await.unwrap();
@@ -370,7 +407,7 @@ fn a_request_has_the_reply_of_one_of_those_that_share_the_subject() {
                     (&b"1 + 1"[..], "sums".to_owned())
                 );
                 let reply = message(&request.reply_to.unwrap(), "2");
-                engine.publish(reply, None).await.map(drop)
+                engine.publish(reply).await
             };
             let request = fixture.engine.request(message("sums", "1 + 1"), LIMIT);
             let (reply, answered) = within(async { tokio::join!(request, answer) }).await;

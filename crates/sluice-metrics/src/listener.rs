@@ -4,13 +4,14 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -46,6 +47,7 @@ impl Address {
                         "cannot listen at {address}; give a free port and an address of this host"
                     )
                 })?;
+                listener.set_nonblocking(true)?;
                 let address = listener.local_addr().context("the socket has no address")?;
                 Ok((Listener::Tcp(listener), format!("http://{address}/metrics")))
             }
@@ -56,6 +58,7 @@ impl Address {
                         path.display()
                     )
                 })?;
+                listener.set_nonblocking(true)?;
                 let page = format!("/metrics of the socket {}", path.display());
                 Ok((Listener::Unix(listener), page))
             }
@@ -91,12 +94,29 @@ fn is_abandoned_socket(path: &Path) -> bool {
 }
 
 impl Listener {
-    /// The type for a TCP connection, too: what is used of it is the same.
+    /// Waits for a connection, but not in accept(2): while that waits, it reserves the number of a descriptor, and a dup2(2) to this
+    /// number fails. The type is for a TCP connection, too: what is used of it is the same.
     pub fn accept(&self) -> io::Result<UnixStream> {
-        match self {
-            Self::Tcp(listener) => Ok(OwnedFd::from(listener.accept()?.0).into()),
-            Self::Unix(listener) => Ok(listener.accept()?.0),
+        loop {
+            let accepted = match self {
+                Self::Tcp(listener) => listener.accept().map(|(tcp, _)| OwnedFd::from(tcp).into()),
+                Self::Unix(listener) => listener.accept().map(|(unix, _)| unix),
+            };
+            match accepted {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(),
+                accepted => return accepted,
+            }
         }
+    }
+
+    /// Until there may be a connection. The next accept tells what has failed.
+    fn wait(&self) {
+        let descriptor = match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        };
+        let mut fds = [PollFd::new(descriptor, PollFlags::POLLIN)];
+        let _ = poll(&mut fds, PollTimeout::NONE);
     }
 }
 

@@ -78,9 +78,6 @@ pub trait Watch {
     /// Cancel safe. After a failure the watch has ended.
     async fn next(&mut self) -> Result<Update, Failure>;
 
-    /// Takes what has arrived, for a watch of which `next` is not called for some seconds.
-    fn receive(&mut self) -> Result<(), Failure>;
-
     /// Instead of [`next`](Self::next): waits until the bucket may differ from what was put, without a change by another client. Cancel safe.
     async fn broken(&mut self) -> Failure;
 }

@@ -11,11 +11,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::task::yield_now;
 
 pub use self::bucket::MemoryBucket;
 use super::bucket::BucketOptions;
-use super::{ConsumerOptions, Engine, Failure, FailureKind, Message, Stored, Subscription};
+use super::{
+    ConsumerOptions, Engine, Failure, FailureKind, Message, Publisher, Stored, Subscription,
+};
+use crate::headers::SENDER;
 
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
@@ -187,7 +191,7 @@ impl Future for MemoryReceipt {
 }
 
 impl Engine for MemoryEngine {
-    type Receipt = MemoryReceipt;
+    type Publisher = MemoryPublisher;
     type Subscription = MemorySubscription<false>;
     type Consumer = MemorySubscription<true>;
     type Bucket = MemoryBucket;
@@ -202,31 +206,23 @@ impl Engine for MemoryEngine {
         !self.state.borrow().is_disconnected
     }
 
-    async fn publish(
-        &self,
-        message: Message,
-        stored: Option<Stored<'_>>,
-    ) -> Result<MemoryReceipt, Failure> {
+    async fn publish(&self, message: Message) -> Result<(), Failure> {
         if message.body.len() > MESSAGE_MAX {
             return Err(too_long());
         }
-        let outcome = Rc::<RefCell<Outcome>>::default();
-        let mut state = self.state.borrow_mut();
-        match stored {
-            None => {
-                outcome.borrow_mut().result = Some(Ok(()));
-                state.published.push(message);
-            }
-            Some(stored) => {
-                state.known.push(stored.is_known);
-                state.pending.push_back(Pending {
-                    id: stored.id,
-                    message,
-                    outcome: Rc::clone(&outcome),
-                });
-            }
+        self.state.borrow_mut().published.push(message);
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn publisher(&self, subject: &str, _: Option<&str>) -> MemoryPublisher {
+        MemoryPublisher {
+            engine: self.clone(),
+            subject: subject.to_owned(),
         }
-        Ok(MemoryReceipt(outcome))
     }
 
     async fn subscribe(&self, _: &str) -> Result<Self::Subscription, Failure> {
@@ -254,6 +250,40 @@ impl Engine for MemoryEngine {
 
     fn message_max(&self) -> Option<usize> {
         self.is_connected().then_some(MESSAGE_MAX + HEADERS)
+    }
+}
+
+pub struct MemoryPublisher {
+    engine: MemoryEngine,
+    subject: String,
+}
+
+impl Publisher for MemoryPublisher {
+    type Receipt = MemoryReceipt;
+
+    async fn publish(
+        &mut self,
+        sender: &str,
+        body: Bytes,
+        stored: Stored,
+    ) -> Result<MemoryReceipt, Failure> {
+        if body.len() > MESSAGE_MAX {
+            return Err(too_long());
+        }
+        let outcome = Rc::<RefCell<Outcome>>::default();
+        let mut state = self.engine.state.borrow_mut();
+        state.known.push(stored.is_stream_known);
+        state.pending.push_back(Pending {
+            id: stored.id,
+            message: Message {
+                subject: self.subject.clone(),
+                headers: vec![(SENDER, sender.to_owned())],
+                body,
+                reply_to: None,
+            },
+            outcome: Rc::clone(&outcome),
+        });
+        Ok(MemoryReceipt(outcome))
     }
 }
 

@@ -19,7 +19,7 @@ use self::bucket::{Bucket, BucketOptions};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     pub subject: String,
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<(&'static str, String)>,
     pub body: Bytes,
     /// Of a request: the subject of its reply.
     pub reply_to: Option<String>,
@@ -28,20 +28,20 @@ pub struct Message {
 impl Message {
     /// The values of a header, whose name has any case.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let named = move |(other, value): &'a (String, String)| {
+        let named = move |(other, value): &'a (&'static str, String)| {
             other.eq_ignore_ascii_case(name).then_some(value.as_str())
         };
         self.headers.iter().filter_map(named)
     }
 }
 
-/// Where a message is stored: the stream, and the id by which the stream recognises a message that it has already.
+/// How a message is stored, if it is of a stream.
 #[derive(Clone, Debug)]
-pub struct Stored<'a> {
-    pub stream: &'a str,
+pub struct Stored {
+    /// By this the stream recognises a message that it has already.
     pub id: String,
-    /// This stream has stored a message of the subject lately.
-    pub is_known: bool,
+    /// The stream has stored a message of the subject lately.
+    pub is_stream_known: bool,
 }
 
 /// Messages of a stream, from where the consumer of this name has ended.
@@ -95,8 +95,7 @@ impl Failure {
 }
 
 pub trait Engine: Clone + 'static {
-    /// Resolves when the message is stored; of a message that is not stored, when it has left this process.
-    type Receipt: Future<Output = Result<(), Failure>> + Unpin;
+    type Publisher: Publisher;
     type Subscription: Subscription;
     type Consumer: Subscription;
     type Bucket: Bucket;
@@ -106,12 +105,14 @@ pub trait Engine: Clone + 'static {
 
     fn is_connected(&self) -> bool;
 
-    /// Messages leave in the order of the calls. Waits while the engine has no room for another one.
-    async fn publish(
-        &self,
-        message: Message,
-        stored: Option<Stored<'_>>,
-    ) -> Result<Self::Receipt, Failure>;
+    /// A message of no stream. Returns when it has left this process.
+    async fn publish(&self, message: Message) -> Result<(), Failure>;
+
+    /// Returns when what was sent before has left this process.
+    async fn flush(&self) -> Result<(), Failure>;
+
+    /// For the messages of a subject. None: no stream stores them.
+    fn publisher(&self, subject: &str, stream: Option<&str>) -> Self::Publisher;
 
     /// Messages that others publish from now on.
     async fn subscribe(&self, subject: &str) -> Result<Self::Subscription, Failure>;
@@ -131,13 +132,27 @@ pub trait Engine: Clone + 'static {
     fn message_max(&self) -> Option<usize>;
 }
 
+pub trait Publisher {
+    /// Resolves when the message is stored; of a message of no stream, when it has left this process.
+    type Receipt: Future<Output = Result<(), Failure>> + Unpin;
+
+    /// Messages leave in the order of the calls. Waits while the engine has no room for another one. `sender` is the value of the header
+    /// [`SENDER`](crate::headers::SENDER).
+    async fn publish(
+        &mut self,
+        sender: &str,
+        body: Bytes,
+        stored: Stored,
+    ) -> Result<Self::Receipt, Failure>;
+}
+
 pub trait Subscription {
     /// Whether the engine keeps a message until it is acknowledged.
     const KEEPS: bool;
 
     async fn next(&mut self) -> Result<Message, Failure>;
 
-    /// The last message is not needed any more. The engine is told before the next wait, or after some messages.
+    /// The last message is not needed any more. The engine is told a little later, or after some messages.
     async fn acknowledge(&mut self) -> Result<(), Failure>;
 
     /// Ends it: [`next`](Self::next) returns the messages that are on the way, and then fails.

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine NATS. Nothing else knows its client.
 
+mod acknowledgements;
 mod bucket;
+mod publisher;
 mod pull;
 mod time_to_live;
 
 use std::error::Error as StdError;
 use std::fs;
-use std::future::{IntoFuture as _, ready};
+use std::future::ready;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::{ContextBuilder, ErrorCode, consumer, message::PublishMessage};
+use async_nats::jetstream::{ContextBuilder, ErrorCode, consumer};
 use async_nats::{
     Client, ConnectOptions, Event, HeaderMap, HeaderName, HeaderValue, Request, RequestError,
-    RequestErrorKind, ServerAddr, jetstream,
+    RequestErrorKind, ServerAddr, Subject, jetstream,
 };
 use futures_util::StreamExt as _;
 use nkeys::KeyPair;
@@ -27,11 +28,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::bucket::NatsBucket;
+use self::publisher::NatsPublisher;
 use self::pull::NatsConsumer;
 use super::bucket::BucketOptions;
 use super::{
     ACKNOWLEDGE_WITHIN, ConsumerOptions, ERROR, ERROR_CODE, Engine, Failure, FailureKind, Message,
-    Stored, Subscription, UNAVAILABLE,
+    Subscription, UNAVAILABLE,
 };
 use crate::config::Server;
 use crate::counters::Counter;
@@ -70,6 +72,8 @@ impl NatsEngine {
         let options = authenticated(server)?
             .name(format!("sluice-bridge {name}"))
             .subscription_capacity(capacity)
+            // The configuration has checked those of rules, and the server the others.
+            .skip_subject_validation(true)
             // A request of this host goes to another bridge of the group.
             .no_echo()
             .retry_on_initial_connect()
@@ -209,10 +213,8 @@ impl NatsEngine {
     }
 }
 
-type Receipt = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
-
 impl Engine for NatsEngine {
-    type Receipt = Receipt;
+    type Publisher = NatsPublisher;
     type Subscription = NatsSubscription;
     type Consumer = NatsConsumer;
     type Bucket = NatsBucket;
@@ -227,52 +229,20 @@ impl Engine for NatsEngine {
         self.client.connection_state() == State::Connected
     }
 
-    async fn publish(
-        &self,
-        message: Message,
-        stored: Option<Stored<'_>>,
-    ) -> Result<Receipt, Failure> {
-        let subject = message.subject;
+    async fn publish(&self, message: Message) -> Result<(), Failure> {
         let headers = header_map(&message.headers)?;
-        let Some(stored) = stored else {
-            let publish = self
-                .client
-                .publish_with_headers(subject, headers, message.body);
-            publish.await.map_err(publish_failure)?;
-            let client = self.client.clone();
-            return Ok(Box::pin(
-                async move { client.flush().await.map_err(failure) },
-            ));
-        };
-        let mut publish = PublishMessage::build()
-            .payload(message.body)
-            .headers(headers)
-            .message_id(stored.id);
-        if !stored.is_known {
-            publish = publish.expected_stream(stored.stream);
-        }
-        let stream = stored.stream.to_owned();
-        let context = format!("subject {subject}, stream {}", stored.stream);
-        let acknowledged = self.context.send_publish(subject, publish).await;
-        let acknowledged = acknowledged.map_err(|error| stored_failure(&context, error))?;
-        let mut broken = self.broken.clone();
-        broken.mark_unchanged();
-        Ok(Box::pin(async move {
-            tokio::select! {
-                // An acknowledgement that has arrived counts, also if the connection has broken since.
-                biased;
-                acknowledged = acknowledged.into_future() => match acknowledged {
-                    Ok(stored) if stored.stream == stream => Ok(()),
-                    Ok(stored) => Err(Failure::temporary(format!(
-                        "{context}: the stream {} has stored it; check the subjects of both",
-                        stored.stream
-                    ))),
-                    Err(error) => Err(stored_failure(&context, error)),
-                },
-                // The acknowledgement was sent on this connection, if at all.
-                _ = broken.changed() => Err(missed(&context)),
-            }
-        }))
+        let client = &self.client;
+        let publish = client.publish_with_headers(message.subject, headers, message.body);
+        publish.await.map_err(publish_failure)?;
+        self.flush().await
+    }
+
+    async fn flush(&self) -> Result<(), Failure> {
+        self.client.flush().await.map_err(failure)
+    }
+
+    fn publisher(&self, subject: &str, stream: Option<&str>) -> NatsPublisher {
+        NatsPublisher::new(self.clone(), subject, stream)
     }
 
     async fn subscribe(&self, subject: &str) -> Result<NatsSubscription, Failure> {
@@ -297,7 +267,7 @@ impl Engine for NatsEngine {
         let subject = message.subject;
         let reply = self.client.send_request(subject.clone(), request).await;
         let reply = reply.map_err(|error| request_failure(&subject, &error))?;
-        let reply = received(&reply);
+        let (reply, _) = received(reply);
         let Some(text) = reply.values(ERROR).next() else {
             return Ok(reply);
         };
@@ -352,7 +322,7 @@ impl Subscription for NatsSubscription {
 
     async fn next(&mut self) -> Result<Message, Failure> {
         match self.0.next().await {
-            Some(message) => Ok(received(&message)),
+            Some(message) => Ok(received_request(message)),
             None => Err(Failure::temporary("the subscription has ended")),
         }
     }
@@ -370,37 +340,45 @@ impl Subscription for NatsSubscription {
     }
 }
 
-/// With the headers that the bridge reads.
-fn received(message: &async_nats::Message) -> Message {
+/// With the headers that the bridge reads; and where the message is answered or acknowledged.
+fn received(message: async_nats::Message) -> (Message, Option<Subject>) {
     let mut headers = Vec::new();
     for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
-        let name: &str = name.as_ref();
-        let is_read = |read: &&str| read.eq_ignore_ascii_case(name);
-        if [SENDER, ERROR, ERROR_CODE].iter().any(is_read) {
-            headers.extend(
-                values
-                    .iter()
-                    .map(|value| (name.to_owned(), value.to_string())),
-            );
+        let read = [SENDER, ERROR, ERROR_CODE];
+        let mut read = read.into_iter();
+        if let Some(name) = read.find(|read| read.eq_ignore_ascii_case(name.as_ref())) {
+            headers.extend(values.iter().map(|value| (name, value.as_str().to_owned())));
         }
     }
-    Message {
-        subject: message.subject.to_string(),
+    let received = Message {
+        subject: message.subject.as_str().to_owned(),
         headers,
-        body: message.payload.clone(),
-        reply_to: message.reply.as_ref().map(ToString::to_string),
+        body: message.payload,
+        reply_to: None,
+    };
+    (received, message.reply)
+}
+
+/// With the subject of the reply.
+fn received_request(message: async_nats::Message) -> Message {
+    let (message, reply) = received(message);
+    Message {
+        reply_to: reply.map(|reply| reply.as_str().to_owned()),
+        ..message
     }
 }
 
-fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Failure> {
+fn header_map(headers: &[(&'static str, String)]) -> Result<HeaderMap, Failure> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
-        let invalid = || Failure::temporary(format!("'{value}' is no value of the header {name}"));
-        let name: HeaderName = name.parse().map_err(|_| invalid())?;
-        let value: HeaderValue = value.parse().map_err(|_| invalid())?;
-        map.append(name, value);
+        map.append(HeaderName::from_static(name), header_value(value)?);
     }
     Ok(map)
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, Failure> {
+    let invalid = |_| Failure::temporary(format!("'{text}' is no value of a header"));
+    text.parse().map_err(invalid)
 }
 
 fn publish_failure(error: async_nats::PublishError) -> Failure {
@@ -425,31 +403,35 @@ fn request_failure(subject: &str, error: &RequestError) -> Failure {
 }
 
 fn stored_failure(context: &str, error: PublishError) -> Failure {
+    let source = error.source().and_then(|source| source.downcast_ref());
+    let code = source.map(|source: &jetstream::Error| source.error_code());
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => too_long(&error),
-        _ if exceeds_stream(&error) => Failure {
-            kind: FailureKind::TooLong,
-            text: format!(
-                "{context}: {}; raise max_msg_size of the stream",
-                chain(&error)
-            ),
-        },
-        PublishErrorKind::StreamNotFound => Failure::temporary(format!(
-            "{context}: no stream stores this subject; create one, or change the subject"
-        )),
+        PublishErrorKind::StreamNotFound => no_stream(context),
         PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => missed(context),
-        _ => Failure::temporary(format!("{context}: {}; check the stream", chain(&error))),
+        _ => refused(context, code.unwrap_or_default(), &error),
     }
 }
 
-/// Another attempt would fail, too.
-fn exceeds_stream(error: &PublishError) -> bool {
-    let source = error.source().and_then(|source| source.downcast_ref());
-    let code = source.map(|source: &jetstream::Error| source.error_code());
-    matches!(
-        code,
-        Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM)
-    )
+/// The stream does not store a message.
+fn refused(context: &str, code: ErrorCode, error: &(dyn StdError + 'static)) -> Failure {
+    let error = chain(error);
+    match code {
+        // Another attempt would fail, too.
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
+            Failure {
+                kind: FailureKind::TooLong,
+                text: format!("{context}: {error}; raise max_msg_size of the stream"),
+            }
+        }
+        _ => Failure::temporary(format!("{context}: {error}; check the stream")),
+    }
+}
+
+fn no_stream(context: &str) -> Failure {
+    Failure::temporary(format!(
+        "{context}: no stream stores this subject; create one, or change the subject"
+    ))
 }
 
 fn missed(context: &str) -> Failure {
@@ -503,7 +485,7 @@ mod tests {
 
     #[test]
     fn headers_are_text() {
-        let header = |value: &str| header_map(&[("Sluice-Sender".to_owned(), value.to_owned())]);
+        let header = |value: &str| header_map(&[(SENDER, value.to_owned())]);
         assert_eq!(
             header("größe")
                 .unwrap()

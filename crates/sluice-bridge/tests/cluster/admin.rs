@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use async_nats::jetstream::{self, consumer, stream};
+use async_nats::jetstream::{self, consumer, kv, stream};
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::history::{Id, Origin, Stored};
+use crate::maps::BUCKETS;
 use crate::servers::{SERVERS, server_name};
 use crate::support::{runtime, until};
 
@@ -21,6 +22,9 @@ pub const STREAM: &str = "ORDERS";
 const ANSWER: Duration = Duration::from_secs(10);
 /// Longer than the test, so that no message is stored twice for this reason.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(2 * 3600);
+
+/// Of expired entries, which rules of maps demand.
+const MARKER: Duration = Duration::from_secs(60);
 
 pub struct Admin {
     runtime: Handle,
@@ -69,6 +73,21 @@ impl Admin {
                 .inspect_err(|_| thread::sleep(Duration::from_millis(500)))
                 .is_ok()
         });
+    }
+
+    pub fn create_buckets(&self) {
+        for bucket in BUCKETS {
+            let config = || kv::Config {
+                bucket: bucket.to_owned(),
+                num_replicas: SERVERS,
+                limit_markers: Some(MARKER),
+                ..kv::Config::default()
+            };
+            until("the servers create the bucket", || {
+                let created = self.context.create_key_value(config());
+                self.runtime.block_on(created).is_ok()
+            });
+        }
     }
 
     fn ask(&self, client: &Client, subject: &str) -> Option<Value> {

@@ -11,6 +11,7 @@ use fastrand::Rng;
 use nix::sys::signal::Signal;
 
 use crate::admin::Admin;
+use crate::maps::Keeper;
 use crate::proxy::Network;
 use crate::servers::{SERVERS, Servers};
 use crate::support::daemon::{Bridge, metrics};
@@ -42,6 +43,8 @@ pub enum BridgeFault {
     CutSilently,
     /// The programs of host B do not receive.
     SlowReceiver,
+    /// The daemon that stores the durable map of host A is killed.
+    KillKeeper,
 }
 
 pub const SERVER_FAULTS: [ServerFault; 12] = [
@@ -59,13 +62,14 @@ pub const SERVER_FAULTS: [ServerFault; 12] = [
     ServerFault::UpgradeWithUnpolledSubscriptions,
 ];
 
-pub const BRIDGE_FAULTS: [BridgeFault; 6] = [
+pub const BRIDGE_FAULTS: [BridgeFault; 7] = [
     BridgeFault::Kill,
     BridgeFault::Reload,
     BridgeFault::Stop,
     BridgeFault::Cut,
     BridgeFault::CutSilently,
     BridgeFault::SlowReceiver,
+    BridgeFault::KillKeeper,
 ];
 
 /// Counters, by their names and labels in the metrics.
@@ -76,6 +80,7 @@ pub struct World<'a> {
     pub admin: Admin,
     /// Of the hosts A and B.
     pub bridges: [Bridge; 2],
+    pub keeper: Keeper,
     pub receivers: [Receiver; 2],
     pub clock: Clock,
     pub directory: &'a Path,
@@ -160,6 +165,10 @@ impl<'a> World<'a> {
             BridgeFault::SlowReceiver => {
                 self.set_asleep(true);
                 Box::new(|world| world.set_asleep(false))
+            }
+            BridgeFault::KillKeeper => {
+                self.keeper.kill();
+                Box::new(|world| world.keeper.restart())
             }
         }
     }

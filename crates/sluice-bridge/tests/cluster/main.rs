@@ -8,6 +8,7 @@ mod support;
 mod admin;
 mod faults;
 mod history;
+mod maps;
 mod proxy;
 mod servers;
 mod traffic;
@@ -26,6 +27,7 @@ use fastrand::Rng;
 use admin::Admin;
 use faults::{BRIDGE_FAULTS, Counts, SERVER_FAULTS, World};
 use history::{History, Id, Promise, Sender};
+use maps::{Keeper, MapHistory, Writer};
 use servers::{RECOVERY, Servers};
 use support::Directory;
 use support::daemon::Bridge;
@@ -156,6 +158,10 @@ fn run(options: &Options) -> Vec<String> {
             program.run(world.clock, pace, rng.u64(..), Arc::clone(&is_ended))
         })
         .collect();
+    let writers = Writer::all().into_iter();
+    let writing: Vec<JoinHandle<Writer>> = writers
+        .map(|writer| writer.run(rng.u64(..), Arc::clone(&is_ended)))
+        .collect();
     let count = fail_for(&mut world, &mut rng, options.minutes);
     println!("{:6.1} s: no more faults", seconds(&world));
     is_ended.store(true, Ordering::SeqCst);
@@ -167,7 +173,9 @@ fn run(options: &Options) -> Vec<String> {
         seconds(&world),
         drained.as_secs_f64()
     );
-    let mut found = be_quiet(&world, &mut programs);
+    let writers = writing.into_iter().map(|writer| writer.join().unwrap());
+    let (maps, mut found) = settle_maps(&world, MapHistory::new(writers.collect()));
+    found.extend(be_quiet(&world, &mut programs));
     // A message that comes twice comes now.
     sleep(Duration::from_secs(3));
     let history = history(&world, programs);
@@ -175,8 +183,10 @@ fn run(options: &Options) -> Vec<String> {
     found.extend(history.check());
     found.extend(check_counters(&mut world, &history));
     summarize(&history, count, seconds(&world));
+    maps.summarize(&options.logs);
     if found.is_empty() {
         found.extend(unnoticed_damages(&history, &mut rng));
+        found.extend(maps.unnoticed_damages());
     }
     world
         .bridges
@@ -190,9 +200,13 @@ fn start<'a>(directory: &'a Path, logs: &Path) -> World<'a> {
     let servers = Servers::start(directory, logs);
     let admin = Admin::connect(&servers.urls());
     admin.create_stream();
+    admin.create_buckets();
+    let keeper = Keeper::start(directory, logs);
+    // Until the bridge has it.
+    let _table = maps::create_durable();
     // Before the bridge: a broadcast bus without subscribers takes messages for nobody.
     let receivers = ["orders-in", "quotes-in"].map(|name| Receiver::start(name, clock));
-    let bridges = [("a", OUT), ("b", IN)].map(|(id, rules)| {
+    let bridges = [("a", [OUT, maps::OUT]), ("b", [IN, maps::IN])].map(|(id, rules)| {
         let metrics = directory.join(format!("{id}-metrics"));
         let urls = servers.bridge_urls(usize::from(id == "b"));
         let log = logs.join(format!("bridge-{id}.log"));
@@ -201,7 +215,7 @@ fn start<'a>(directory: &'a Path, logs: &Path) -> World<'a> {
             log,
             id,
             &urls,
-            &format!("metrics = {metrics:?}\n{rules}"),
+            &format!("metrics = {metrics:?}\n{}", rules.concat()),
         )
     });
     println!("{:6.1} s: started", clock.0.elapsed().as_secs_f64());
@@ -209,6 +223,7 @@ fn start<'a>(directory: &'a Path, logs: &Path) -> World<'a> {
         servers,
         admin,
         bridges,
+        keeper,
         receivers,
         clock,
         directory,
@@ -314,6 +329,21 @@ fn drain(world: &World<'_>, programs: &[Program]) -> Duration {
         arrive(world, number, first..count);
     }
     begun.elapsed()
+}
+
+/// Until the maps of both hosts are the same. Returns what differs after the limit.
+fn settle_maps(world: &World<'_>, mut maps: MapHistory) -> (MapHistory, Vec<String>) {
+    let begun = Instant::now();
+    while !maps.is_settled() && begun.elapsed() < DRAIN {
+        sleep(Duration::from_millis(200));
+    }
+    let passed = begun.elapsed().as_secs_f64();
+    println!(
+        "{:6.1} s: the maps are compared, after {passed:.1} s",
+        seconds(world)
+    );
+    let found = maps.check();
+    (maps, found)
 }
 
 fn arrive(world: &World<'_>, sender: usize, numbers: Range<u64>) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bucket in the memory of a test, which can lose puts and their acknowledgements at random.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,14 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{MESSAGE_MAX, too_long};
 use crate::engine::bucket::{Bucket, Content, Item, Put, Update, Watch};
 use crate::engine::{Failure, FailureKind};
-
-/// A watch that is not polled for longer loses changes, as the client of NATS does.
-const UNPOLLED_MAX: Duration = Duration::from_secs(10);
 
 const ACKNOWLEDGEMENT: Duration = Duration::from_secs(5);
 
@@ -261,7 +258,6 @@ impl Bucket for MemoryBucket {
             updates,
             position,
             breaks: state.breaks,
-            polled: Rc::new(Cell::new(Instant::now())),
         })
     }
 }
@@ -273,22 +269,10 @@ pub struct MemoryWatch {
     position: usize,
     /// When it began.
     breaks: u64,
-    polled: Rc<Cell<Instant>>,
-}
-
-/// The watch is polled as long as this exists.
-struct Polled(Rc<Cell<Instant>>);
-
-impl Drop for Polled {
-    fn drop(&mut self) {
-        self.0.set(Instant::now());
-    }
 }
 
 impl Watch for MemoryWatch {
     async fn next(&mut self) -> Result<Update, Failure> {
-        self.receive()?;
-        let _polled = Polled(Rc::clone(&self.polled));
         yield_now().await;
         loop {
             let changes = Rc::clone(&self.bucket.changed);
@@ -303,16 +287,6 @@ impl Watch for MemoryWatch {
                 };
             }
             changed.await;
-        }
-    }
-
-    fn receive(&mut self) -> Result<(), Failure> {
-        let has_lost = self.polled.get().elapsed() > UNPOLLED_MAX
-            && self.position < self.bucket.state.borrow().log.len();
-        self.polled.set(Instant::now());
-        match has_lost {
-            true => Err(Failure::temporary("changes were lost on the way")),
-            false => Ok(()),
         }
     }
 

@@ -312,14 +312,14 @@ impl Watch for NatsWatch {
                 _ = self.broken.changed() => return Err(Failure::temporary("the connection is broken")),
             };
             match delivery {
-                Some(message) => return self.item(&message).map(Update::Item),
+                Some(message) => {
+                    let context = self.bucket.engine.context.clone();
+                    let message = jetstream::Message { message, context };
+                    return self.item(&message).map(Update::Item);
+                }
                 None => self.check().await?,
             }
         }
-    }
-
-    fn receive(&mut self) -> Result<(), Failure> {
-        self.consumer.take_delivered()
     }
 
     async fn broken(&mut self) -> Failure {

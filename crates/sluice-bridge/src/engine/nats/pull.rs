@@ -9,25 +9,28 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::{self, AckKind};
-use async_nats::{Client, StatusCode, Subscriber};
+use async_nats::{Client, Message as NatsMessage, StatusCode, Subject, Subscriber};
+use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-use super::{NatsEngine, failure, other, received};
+use super::{NatsEngine, failure, publish_failure, received};
 use crate::engine::{Failure, Message, Subscription};
 
 /// For how long a request for messages waits at the server.
 pub const WAIT: Duration = Duration::from_secs(5);
 /// If a request has not ended after this time, its server is taken for dead.
 const GONE: Duration = Duration::from_secs(10);
-/// Messages that are acknowledged at once, at most.
+/// Messages that are acknowledged at once, at most; and a quarter of those that the server delivers without an acknowledgement.
 const ACKNOWLEDGED_MAX: usize = 64;
+/// For how long a message is not acknowledged while no other one follows: what receives it from the bus does not have to wait for the
+/// bridge and the server.
+const TELL_WITHIN: Duration = Duration::from_millis(10);
+const PROGRESS: &str = "+WPI";
 
 pub struct NatsConsumer {
     pub consumer: PullConsumer,
     client: Client,
-    context: jetstream::Context,
     /// Where requests go, and where messages arrive.
     subject: String,
     inbox: String,
@@ -41,11 +44,13 @@ pub struct NatsConsumer {
     /// The number of the last delivery of the consumer, and of the last one before the request.
     pub delivered: u64,
     delivered_before: u64,
-    received: VecDeque<jetstream::Message>,
-    current: Option<jetstream::Message>,
-    /// The last message that is not needed any more, and how many of them the server has not been told.
-    done: Option<jetstream::Message>,
+    received: VecDeque<NatsMessage>,
+    /// Where the last message is acknowledged.
+    current: Option<Subject>,
+    /// The same of the last message that is not needed any more; how many of them the server has not been told, and when it is.
+    done: Option<Subject>,
     untold: usize,
+    tell_at: Instant,
     /// The next message exceeds the bytes of a request: it is requested alone, and without this limit.
     is_long: bool,
 }
@@ -56,17 +61,20 @@ impl Subscription for NatsConsumer {
     async fn next(&mut self) -> Result<Message, Failure> {
         loop {
             if let Some(message) = self.delivery().await? {
-                let copy = received(&message.message);
-                self.current = Some(message);
-                return Ok(copy);
+                let (message, reply) = received(message);
+                self.current = reply;
+                return Ok(message);
             }
         }
     }
 
     async fn acknowledge(&mut self) -> Result<(), Failure> {
         self.done = self.current.take();
+        if self.untold == 0 {
+            self.tell_at = Instant::now() + TELL_WITHIN;
+        }
         self.untold += 1;
-        match self.untold < ACKNOWLEDGED_MAX {
+        match self.untold < ACKNOWLEDGED_MAX.min(self.messages / 4) {
             true => Ok(()),
             false => self.tell().await,
         }
@@ -81,8 +89,10 @@ impl Subscription for NatsConsumer {
         self.tell().await?;
         // Also what the server has delivered since.
         self.take_delivered()?;
-        for message in self.current.iter().chain(&self.received) {
-            message.ack_with(AckKind::Progress).await.map_err(other)?;
+        let received = self.received.iter().filter_map(|one| one.reply.as_ref());
+        for reply in self.current.iter().chain(received) {
+            let publish = self.client.publish(reply.clone(), PROGRESS.into());
+            publish.await.map_err(publish_failure)?;
         }
         Ok(())
     }
@@ -112,7 +122,6 @@ impl NatsConsumer {
             subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"),
             consumer,
             client: engine.client.clone(),
-            context: engine.context.clone(),
             inbox,
             subscriber: subscriber.map_err(failure)?,
             messages,
@@ -125,6 +134,7 @@ impl NatsConsumer {
             current: None,
             done: None,
             untold: 0,
+            tell_at: Instant::now(),
             is_long: false,
         })
     }
@@ -132,26 +142,35 @@ impl NatsConsumer {
     /// Acknowledges the last message that is not needed any more, and with it all before.
     async fn tell(&mut self) -> Result<(), Failure> {
         self.untold = 0;
-        match self.done.take() {
-            Some(message) => message.ack().await.map_err(other),
-            None => Ok(()),
-        }
+        let Some(reply) = self.done.take() else {
+            return Ok(());
+        };
+        let publish = self.client.publish(reply, Bytes::new());
+        publish.await.map_err(publish_failure)
     }
 
     /// The next message. None: there was none for the time of a request. A call that is dropped loses nothing.
-    pub async fn delivery(&mut self) -> Result<Option<jetstream::Message>, Failure> {
+    pub async fn delivery(&mut self) -> Result<Option<NatsMessage>, Failure> {
         loop {
             self.take_delivered()?;
             if let Some(message) = self.received.pop_front() {
                 return Ok(Some(message));
             }
-            self.tell().await?;
             if self.pending == 0 {
+                self.tell().await?;
                 self.request().await?;
             }
-            match timeout_at(self.end, self.subscriber.next()).await {
+            let until = match self.done {
+                Some(_) => self.end.min(self.tell_at),
+                None => self.end,
+            };
+            match timeout_at(until, self.subscriber.next()).await {
                 Ok(Some(message)) => self.add(message)?,
                 Ok(None) => return Err(Failure::temporary("the subscription has ended")),
+                Err(_) if self.done.is_some() => {
+                    self.tell().await?;
+                    continue;
+                }
                 Err(_) => self.pending = 0,
             }
             if self.pending == 0 && self.delivered == self.delivered_before {
@@ -179,20 +198,20 @@ impl NatsConsumer {
         Ok(())
     }
 
-    pub fn take_delivered(&mut self) -> Result<(), Failure> {
+    fn take_delivered(&mut self) -> Result<(), Failure> {
         while let Some(message) = self.subscriber.next().now_or_never().flatten() {
             self.add(message)?;
         }
         Ok(())
     }
 
-    fn add(&mut self, message: async_nats::Message) -> Result<(), Failure> {
+    fn add(&mut self, message: NatsMessage) -> Result<(), Failure> {
         if let Some(status) = message.status.filter(|status| *status != StatusCode::OK) {
             return self.note(status, &message);
         }
-        let context = self.context.clone();
-        let message = jetstream::Message { message, context };
-        let number = message.info().map_err(other)?.consumer_sequence;
+        let number = message.reply.as_deref().and_then(delivery_number);
+        let number =
+            number.ok_or_else(|| Failure::temporary("a message of the consumer has no number"))?;
         if number != self.delivered + 1 {
             return Err(Failure::temporary(
                 "messages of the server were lost on the way; they are delivered again",
@@ -205,7 +224,7 @@ impl NatsConsumer {
     }
 
     /// The request has ended at the server.
-    fn note(&mut self, status: StatusCode, message: &async_nats::Message) -> Result<(), Failure> {
+    fn note(&mut self, status: StatusCode, message: &NatsMessage) -> Result<(), Failure> {
         let text = message.description.as_deref().unwrap_or_default();
         let ends_early = text == "Message Size Exceeds MaxBytes";
         if status != StatusCode::TIMEOUT && !ends_early && text != "Batch Completed" {
@@ -220,5 +239,44 @@ impl NatsConsumer {
         self.is_long = ends_early && missing >= self.messages;
         self.pending = self.pending.saturating_sub(missing);
         Ok(())
+    }
+}
+
+/// The number of the delivery in the subject of an acknowledgement, which has 9 tokens, or more if it names a domain and an account.
+fn delivery_number(subject: &str) -> Option<u64> {
+    let tokens = subject.strip_prefix("$JS.ACK.")?.as_bytes();
+    let index = match tokens.iter().filter(|byte| **byte == b'.').count() {
+        6 => 4,
+        8.. => 6,
+        _ => return None,
+    };
+    let number = tokens.split(|byte| *byte == b'.').nth(index)?;
+    str::from_utf8(number).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_delivery_is_in_both_formats() {
+        for (subject, number) in [
+            (
+                "$JS.ACK.ORDERS.sluice-a=b.1.20.17.1764500000000000000.5",
+                Some(17),
+            ),
+            (
+                "$JS.ACK.hub.hash.ORDERS.sluice-a=b.1.20.17.1764500000000000000.5.random",
+                Some(17),
+            ),
+            (
+                "$JS.ACK.hub.hash.ORDERS.sluice-a=b.1.20.17.1764500000000000000.5",
+                Some(17),
+            ),
+            ("$JS.ACK.ORDERS.sluice-a=b.1.20.17", None),
+            ("_INBOX.1.2.3.4.5.6.7.8", None),
+        ] {
+            assert_eq!(delivery_number(subject), number, "{subject}");
+        }
     }
 }
