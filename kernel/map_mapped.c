@@ -72,10 +72,10 @@ static void map_mapped_init(struct sluice_map_mapped *mapped,
 	};
 }
 
-int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params)
+int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params,
+			     gfp_t gfp)
 {
 	struct sluice_map_mapped *mapped;
-
 	int err;
 
 	if (!(params->flags & SLUICE_MAP_MAPPED))
@@ -84,10 +84,11 @@ int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_par
 	err = sluice_quota_commit(map->channel.charge);
 	if (err)
 		return err;
-	mapped = kzalloc(sizeof(*mapped), SLUICE_QUOTA_GFP);
+	mapped = kzalloc(sizeof(*mapped), gfp);
 	if (!mapped)
 		return -ENOMEM;
-	mapped->memory = sluice_ring_memory_create(&map->channel, params->table, NUMA_NO_NODE);
+	mapped->memory = sluice_ring_memory_create(&map->channel, params->table, NUMA_NO_NODE,
+						   gfp);
 	if (IS_ERR(mapped->memory)) {
 		err = PTR_ERR(mapped->memory);
 		kfree(mapped);
@@ -114,13 +115,22 @@ void sluice_map_mapped_destroy(struct sluice_map *map)
 		WRITE_ONCE(map->mapped->header->destroyed, 1);
 }
 
-void sluice_map_mapped_fill_info(const struct sluice_map *map, struct sluice_map_info *info)
+u64 sluice_map_mapped_table(const struct sluice_map *map)
 {
-	if (!map->mapped)
-		return;
-	info->flags |= SLUICE_MAP_MAPPED;
-	info->table = map->mapped->header->table;
-	info->cell = map->mapped->header->cell;
+	return map->mapped ? map->mapped->header->table : 0;
+}
+
+u32 sluice_map_mapped_cell(const struct sluice_map *map)
+{
+	return map->mapped ? map->mapped->header->cell : 0;
+}
+
+bool sluice_map_mapped_is_as(const struct sluice_map *map, const struct sluice_map_params *params)
+{
+	if (!map->mapped || !(params->flags & SLUICE_MAP_MAPPED))
+		return !map->mapped && !(params->flags & SLUICE_MAP_MAPPED);
+	return sluice_map_mapped_table(map) == params->table &&
+	       sluice_map_mapped_cell(map) == map_mapped_cell_size(params);
 }
 
 int sluice_map_mapped_mmap(const struct sluice_map *map, struct vm_area_struct *vma)
@@ -294,27 +304,27 @@ static void map_mapped_clear(struct sluice_map_cell *cell)
 	memset(&cell->version, 0, end - offsetof(struct sluice_map_cell, version));
 }
 
-void sluice_map_mapped_begin(struct sluice_map *map, struct sluice_map_entry *entry, bool is_new)
+struct sluice_map_cell *sluice_map_mapped_begin(struct sluice_map *map,
+						struct sluice_map_entry *entry, bool is_new)
 {
 	struct sluice_map_cell *cell;
 
 	if (is_new)
 		map_mapped_place(map->mapped, entry);
 	if (!entry->cell)
-		return;
+		return NULL;
 	cell = map_mapped_at(map->mapped, entry->cell);
 	WRITE_ONCE(cell->sequence, cell->sequence + 1);
 	smp_wmb();	/* (map-M) */
+	return cell;
 }
 
 void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entry,
-			   const struct sluice_map_value *value)
+			   struct sluice_map_cell *cell, const struct sluice_map_value *value)
 {
 	struct sluice_map_mapped *mapped = map->mapped;
 
-	if (entry->cell) {
-		struct sluice_map_cell *cell = map_mapped_at(mapped, entry->cell);
-
+	if (cell) {
 		if (value)
 			map_mapped_store(mapped, cell, entry, value);
 		else
