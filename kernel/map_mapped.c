@@ -196,20 +196,31 @@ static void map_mapped_count_unplaced(const struct sluice_map_mapped *mapped, in
 	atomic64_add(number, (atomic64_t *)&mapped->header->unplaced);
 }
 
-/* The number of a cell that the caller has taken, or 0. */
-static u32 map_mapped_take_cell(const struct sluice_map_mapped *mapped, u32 home, u32 tag)
+/*
+ * The number of a cell of the block that the caller has taken, or 0. Readers look first into the
+ * cell that is tried first: usually they need no line of the bucket.
+ */
+static u32 map_mapped_take_cell_of(const struct sluice_map_mapped *mapped, u32 block, u32 tag)
 {
-	u32 probes = min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, i;
+	struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
+	u32 first = mul_u32_u32(tag, SLUICE_MAP_BUCKET_CELLS) >> 32, i;
 
-	for (probe = 0; probe < probes; probe++) {
-		u32 block = (home + probe) & mapped->block_mask;
-		struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
+	for (i = 0; i < SLUICE_MAP_BUCKET_CELLS; i++) {
+		u32 index = (first + i) % SLUICE_MAP_BUCKET_CELLS;
 
-		for (i = 0; i < SLUICE_MAP_BUCKET_CELLS; i++)
-			if (!READ_ONCE(bucket->tags[i]) && !cmpxchg(&bucket->tags[i], 0, tag))
-				return (block << BLOCK_SHIFT) + i + 1;
+		if (!READ_ONCE(bucket->tags[index]) && !cmpxchg(&bucket->tags[index], 0, tag))
+			return (block << BLOCK_SHIFT) + index + 1;
 	}
 	return 0;
+}
+
+static u32 map_mapped_take_cell(const struct sluice_map_mapped *mapped, u32 home, u32 tag)
+{
+	u32 probes = min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, cell = 0;
+
+	for (probe = 0; probe < probes && !cell; probe++)
+		cell = map_mapped_take_cell_of(mapped, (home + probe) & mapped->block_mask, tag);
+	return cell;
 }
 
 static bool map_mapped_key_fits(const struct sluice_map_mapped *mapped,
@@ -218,7 +229,9 @@ static bool map_mapped_key_fits(const struct sluice_map_mapped *mapped,
 	return sizeof(struct sluice_map_cell) + entry->key_length <= BIT(mapped->cell_shift);
 }
 
-static void map_mapped_place(const struct sluice_map_mapped *mapped, struct sluice_map_entry *entry)
+/* Not inline: it would slow down the changes of entries that have a cell. */
+static noinline void map_mapped_place(const struct sluice_map_mapped *mapped,
+				      struct sluice_map_entry *entry)
 {
 	u64 hash = map_mapped_hash(mapped, entry);
 	u32 home = map_mapped_home(mapped, hash);
@@ -231,8 +244,9 @@ static void map_mapped_place(const struct sluice_map_mapped *mapped, struct slui
 		map_mapped_count_elsewhere(mapped, home, 1);
 }
 
-static void map_mapped_displace(const struct sluice_map_mapped *mapped,
-				struct sluice_map_entry *entry)
+/* Not inline, as above. */
+static noinline void map_mapped_displace(const struct sluice_map_mapped *mapped,
+					 struct sluice_map_entry *entry)
 {
 	u32 home = map_mapped_home(mapped, map_mapped_hash(mapped, entry));
 	u32 block = entry->cell >> BLOCK_SHIFT, i = (entry->cell & (BIT(BLOCK_SHIFT) - 1)) - 1;

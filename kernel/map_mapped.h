@@ -6,8 +6,9 @@
  *   table    blocks of 16 cells. The first cell of a block begins with its bucket, which has the
  *            tags of the 15 others. A cell has a key and a value.
  *
- * The hash of a key determines its home block. An entry is placed in a free cell of its home block
- * or of one of the next blocks, SLUICE_MAP_PROBES altogether, and stays there until it is removed.
+ * The hash of a key determines its home block, and which cell of a block is tried first. An entry
+ * is placed in a free cell of its home block or of one of the next blocks, SLUICE_MAP_PROBES
+ * altogether, and stays there until it is removed.
  * The bucket of the home block counts the entries that are not in it. So a reader passes at most
  * SLUICE_MAP_PROBES buckets, whatever keys others choose, and asks the kernel for a key that it did
  * not find and that may have no cell. A value that is too long for the cell has only its key there,

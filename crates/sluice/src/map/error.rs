@@ -138,6 +138,7 @@ impl ReadError {
         }
     }
 
+    #[inline]
     pub(super) fn check_key(key: &[u8]) -> Result<(), Self> {
         match is_valid(key) {
             true => Ok(()),
@@ -242,6 +243,7 @@ impl WriteError {
         }
     }
 
+    #[inline]
     pub(super) fn check_key(key: &[u8]) -> Result<(), Self> {
         match is_valid(key) {
             true => Ok(()),
