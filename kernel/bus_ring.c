@@ -483,7 +483,8 @@ static int slots_init(struct sluice_bus *bus)
 int sluice_bus_ring_init(struct sluice_bus *bus)
 {
 	bus->units = bus->capacity >> SLUICE_BUS_UNIT_SHIFT;
-	bus->memory = sluice_ring_memory_create(&bus->channel, bus->capacity, NUMA_NO_NODE);
+	bus->memory = sluice_ring_memory_create(&bus->channel, bus->capacity, NUMA_NO_NODE,
+						SLUICE_QUOTA_GFP);
 	if (IS_ERR(bus->memory)) {
 		int err = PTR_ERR(bus->memory);
 

@@ -233,9 +233,9 @@ static struct page *alloc_on_node(const struct sluice_channel *channel, gfp_t gf
 	return page;
 }
 
-struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node)
+struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t gfp, int node)
 {
-	return alloc_on_node(channel, SLUICE_QUOTA_GFP | GFP_USER | flags, 0, node);
+	return alloc_on_node(channel, GFP_USER | gfp, 0, node);
 }
 
 struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,

@@ -136,14 +136,14 @@ void sluice_channel_exit(struct sluice_channel *channel);
  * sluice_channel_page_alloc() - allocates a page for user space
  * @channel: its creator is charged; if it is NULL or belongs to a kernel module, the caller is
  * charged
- * @flags: additional GFP flags
+ * @gfp: SLUICE_QUOTA_GFP*, with additional flags
  * @node: the only node to use, or NUMA_NO_NODE
  *
  * Never invokes the OOM killer.
  *
  * Return: the page or NULL.
  */
-struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
+struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t gfp, int node);
 
 /**
  * sluice_channel_pages_alloc() - allocates contiguous pages for user space, without reclaim

@@ -375,12 +375,12 @@ static long ctl_keep(struct sluice_keep __user *user)
 	err = sluice_user_struct_read(&keep, sizeof(keep), SLUICE_KEEP_SIZE_VER0, user);
 	if (err)
 		return err;
-	if (keep.flags)
+	if (keep.flags & ~SLUICE_KEEP_TABLES)
 		return -EINVAL;
 	if (!kind)
 		return -ENOTTY;
 	fd = get_unused_fd_flags(O_CLOEXEC);
-	return fd < 0 ? fd : install(fd, kind->open_keeper());
+	return fd < 0 ? fd : install(fd, kind->open_keeper(keep.flags));
 }
 
 static long ctl_ioctl(struct file *file, unsigned int command, unsigned long argument)

@@ -75,7 +75,7 @@ static struct sluice_feed_session *feed_session_create(struct sluice_feed_endpoi
 	if (!session)
 		return ERR_PTR(-ENOMEM);
 	session->memory = sluice_ring_memory_create(NULL, feed_of_endpoint(end)->capacity,
-						    NUMA_NO_NODE);
+						    NUMA_NO_NODE, SLUICE_QUOTA_GFP);
 	if (IS_ERR(session->memory)) {
 		err = PTR_ERR(session->memory);
 		kfree(session);

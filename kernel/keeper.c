@@ -310,7 +310,7 @@ static const struct file_operations keeper_fops = {
 };
 
 /* Under begin_mutex. */
-static struct file *keeper_begin(void)
+static struct file *keeper_begin(u32 flags)
 {
 	struct file *file;
 
@@ -321,11 +321,11 @@ static struct file *keeper_begin(void)
 		return file;
 	file->f_mode |= FMODE_NOWAIT;
 	stream_open(file_inode(file), file);
-	sluice_streams_begin_keeper();
+	sluice_streams_begin_keeper(flags);
 	return file;
 }
 
-struct file *sluice_keeper_open(void)
+struct file *sluice_keeper_open(u32 flags)
 {
 	struct file *file;
 
@@ -333,7 +333,7 @@ struct file *sluice_keeper_open(void)
 		return ERR_PTR(-EPERM);
 	if (mutex_lock_interruptible(&begin_mutex))
 		return ERR_PTR(-ERESTARTSYS);
-	file = keeper_begin();
+	file = keeper_begin(flags);
 	mutex_unlock(&begin_mutex);
 	return file;
 }

@@ -61,8 +61,8 @@ struct sluice_kind {
 	 */
 	int (*begin_unlink)(struct sluice_channel *channel);
 	void (*unnamed)(struct sluice_channel *channel);
-	/* Returns a new file of the keeper of the kind, or an error. */
-	struct file *(*open_keeper)(void);
+	/* Returns a new file of the keeper of the kind, with SLUICE_KEEP_* flags, or an error. */
+	struct file *(*open_keeper)(u32 flags);
 
 	/*
 	 * Whether an open with these parameters, or NULL, can have an existing channel: 0 or an

@@ -284,10 +284,13 @@ static void map_fill_state(struct sluice_channel *channel, void *state)
 		.missed = atomic64_read(&map->missed),
 		.events = map->slot_count,
 		.watchers = atomic_read(&map->watchers),
+		.table = sluice_map_mapped_table(map),
+		.cell = sluice_map_mapped_cell(map),
 	};
 	if (map->stream)
 		sluice_stream_fill_info(map->stream, info);
-	sluice_map_mapped_fill_info(map, info);
+	if (map->mapped)
+		info->flags |= SLUICE_MAP_MAPPED;
 }
 
 static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
@@ -435,20 +438,44 @@ static void map_detach(struct sluice_endpoint *endpoint)
 
 /* ---- lifetime of the channel ---- */
 
-/* A durable map that nobody has open: the keeper is asked whether it is stored. */
-static struct sluice_channel *map_create(const struct sluice_channel_request *request)
+/*
+ * Asks the keeper for the map, if it is durable. -ESTALE: look the name up again; or, if @params
+ * have changed, what is stored has another table: begin again with them.
+ */
+static struct sluice_map *map_create_once(const struct sluice_channel_request *request,
+					  struct sluice_map_params *params)
 {
-	const struct sluice_map_params *params = request->params ?: &no_params;
 	struct sluice_map *map = sluice_map_alloc(request, params);
 	int err;
 
-	if (IS_ERR(map))
-		return ERR_CAST(map);
-	err = map->stream ? sluice_stream_ask(map->stream, request) : 0;
+	if (IS_ERR(map) || !map->stream)
+		return map;
+	err = sluice_stream_ask(map->stream, request);
 	if (!err)
-		return &map->channel;
+		return map;
+	if (err == -ESTALE)
+		sluice_stream_get_table(map->stream, params);
 	sluice_channel_put(&map->channel);
 	return ERR_PTR(err);
+}
+
+/*
+ * The opener allocates the table, also that of a map that the keeper restores, which is known only
+ * after it was asked: the keeper has the maps of others to serve.
+ */
+static struct sluice_channel *map_create(const struct sluice_channel_request *request)
+{
+	const struct sluice_map_params *required = request->params ?: &no_params;
+	struct sluice_map_params params = *required, before;
+	struct sluice_map *map;
+
+	do {
+		before = params;
+		map = map_create_once(request, &params);
+		if (required->flags & ~params.flags & SLUICE_MAP_MAPPED)
+			return ERR_PTR(-EEXIST);
+	} while (map == ERR_PTR(-ESTALE) && memcmp(&before, &params, sizeof(params)));
+	return IS_ERR(map) ? ERR_CAST(map) : &map->channel;
 }
 
 static void map_destroy(struct sluice_channel *channel)

@@ -239,12 +239,13 @@ static __always_inline u64 publish(struct sluice_map *map, struct sluice_map_sha
 				   struct sluice_map_change *change)
 {
 	u64 sequence = take_number(map, entry, event, change), version;
+	struct sluice_map_cell *cell = NULL;
 
 	if (map->mapped)
-		sluice_map_mapped_begin(map, entry, event == SLUICE_MAP_CREATED);
+		cell = sluice_map_mapped_begin(map, entry, event == SLUICE_MAP_CREATED);
 	version = take_effect(map, shard, entry, event, change, sequence);
 	if (map->mapped)
-		sluice_map_mapped_end(map, entry, value_of(shard, entry));
+		sluice_map_mapped_end(map, entry, cell, value_of(shard, entry));
 	sluice_map_log(map, sequence, event, version, entry);
 	if (event == SLUICE_MAP_DELETED || event == SLUICE_MAP_EXPIRED)
 		sluice_map_entry_put(entry);
@@ -358,6 +359,8 @@ static int apply_locked(struct sluice_map *map, struct sluice_map_shard *shard,
 static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard,
 			  struct sluice_map_change *change)
 {
+	struct sluice_map_cell *cell = NULL;
+	struct sluice_map_entry *entry;
 	int err;
 
 	/* A dump takes entries with greater ids for later ones. */
@@ -369,7 +372,12 @@ static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard
 	if (err)
 		return err;
 	change->value->version = change->version;
-	make_visible(map, shard, take_entry(change), change->value, ++map->restored);
+	entry = take_entry(change);
+	if (map->mapped)
+		cell = sluice_map_mapped_begin(map, entry, true);
+	make_visible(map, shard, entry, change->value, ++map->restored);
+	if (map->mapped)
+		sluice_map_mapped_end(map, entry, cell, change->value);
 	change->value = NULL;
 	return 0;
 }

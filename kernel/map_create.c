@@ -25,7 +25,7 @@ static bool are_durable_params(const struct sluice_map_params *params)
 	if (flags & ~DURABLE_FLAGS || params->deadline_ms > TIME_MAX_MS ||
 	    params->interval_ms > TIME_MAX_MS)
 		return false;
-	if (durable ? flags != params->flags : flags || params->deadline_ms)
+	if (!durable && (flags || params->deadline_ms))
 		return false;
 	return interval || !params->interval_ms;
 }
@@ -76,7 +76,7 @@ static int allocate_parts(struct sluice_map *map, const struct sluice_map_params
 	err = sluice_map_log_init(map, events_of(params), gfp);
 	if (err)
 		goto exit_table;
-	err = sluice_map_mapped_create(map, params);
+	err = sluice_map_mapped_create(map, params, gfp);
 	if (err)
 		goto exit_log;
 	err = allocate_stream(map, params, gfp);

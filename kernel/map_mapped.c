@@ -72,10 +72,10 @@ static void map_mapped_init(struct sluice_map_mapped *mapped,
 	};
 }
 
-int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params)
+int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params,
+			     gfp_t gfp)
 {
 	struct sluice_map_mapped *mapped;
-
 	int err;
 
 	if (!(params->flags & SLUICE_MAP_MAPPED))
@@ -84,10 +84,11 @@ int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_par
 	err = sluice_quota_commit(map->channel.charge);
 	if (err)
 		return err;
-	mapped = kzalloc(sizeof(*mapped), SLUICE_QUOTA_GFP);
+	mapped = kzalloc(sizeof(*mapped), gfp);
 	if (!mapped)
 		return -ENOMEM;
-	mapped->memory = sluice_ring_memory_create(&map->channel, params->table, NUMA_NO_NODE);
+	mapped->memory = sluice_ring_memory_create(&map->channel, params->table, NUMA_NO_NODE,
+						   gfp);
 	if (IS_ERR(mapped->memory)) {
 		err = PTR_ERR(mapped->memory);
 		kfree(mapped);
@@ -114,13 +115,22 @@ void sluice_map_mapped_destroy(struct sluice_map *map)
 		WRITE_ONCE(map->mapped->header->destroyed, 1);
 }
 
-void sluice_map_mapped_fill_info(const struct sluice_map *map, struct sluice_map_info *info)
+u64 sluice_map_mapped_table(const struct sluice_map *map)
 {
-	if (!map->mapped)
-		return;
-	info->flags |= SLUICE_MAP_MAPPED;
-	info->table = map->mapped->header->table;
-	info->cell = map->mapped->header->cell;
+	return map->mapped ? map->mapped->header->table : 0;
+}
+
+u32 sluice_map_mapped_cell(const struct sluice_map *map)
+{
+	return map->mapped ? map->mapped->header->cell : 0;
+}
+
+bool sluice_map_mapped_is_as(const struct sluice_map *map, const struct sluice_map_params *params)
+{
+	if (!map->mapped || !(params->flags & SLUICE_MAP_MAPPED))
+		return !map->mapped && !(params->flags & SLUICE_MAP_MAPPED);
+	return sluice_map_mapped_table(map) == params->table &&
+	       sluice_map_mapped_cell(map) == map_mapped_cell_size(params);
 }
 
 int sluice_map_mapped_mmap(const struct sluice_map *map, struct vm_area_struct *vma)
@@ -186,20 +196,31 @@ static void map_mapped_count_unplaced(const struct sluice_map_mapped *mapped, in
 	atomic64_add(number, (atomic64_t *)&mapped->header->unplaced);
 }
 
-/* The number of a cell that the caller has taken, or 0. */
-static u32 map_mapped_take_cell(const struct sluice_map_mapped *mapped, u32 home, u32 tag)
+/*
+ * The number of a cell of the block that the caller has taken, or 0. Readers look first into the
+ * cell that is tried first: usually they need no line of the bucket.
+ */
+static u32 map_mapped_take_cell_of(const struct sluice_map_mapped *mapped, u32 block, u32 tag)
 {
-	u32 probes = min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, i;
+	struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
+	u32 first = mul_u32_u32(tag, SLUICE_MAP_BUCKET_CELLS) >> 32, i;
 
-	for (probe = 0; probe < probes; probe++) {
-		u32 block = (home + probe) & mapped->block_mask;
-		struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
+	for (i = 0; i < SLUICE_MAP_BUCKET_CELLS; i++) {
+		u32 index = (first + i) % SLUICE_MAP_BUCKET_CELLS;
 
-		for (i = 0; i < SLUICE_MAP_BUCKET_CELLS; i++)
-			if (!READ_ONCE(bucket->tags[i]) && !cmpxchg(&bucket->tags[i], 0, tag))
-				return (block << BLOCK_SHIFT) + i + 1;
+		if (!READ_ONCE(bucket->tags[index]) && !cmpxchg(&bucket->tags[index], 0, tag))
+			return (block << BLOCK_SHIFT) + index + 1;
 	}
 	return 0;
+}
+
+static u32 map_mapped_take_cell(const struct sluice_map_mapped *mapped, u32 home, u32 tag)
+{
+	u32 probes = min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, cell = 0;
+
+	for (probe = 0; probe < probes && !cell; probe++)
+		cell = map_mapped_take_cell_of(mapped, (home + probe) & mapped->block_mask, tag);
+	return cell;
 }
 
 static bool map_mapped_key_fits(const struct sluice_map_mapped *mapped,
@@ -208,7 +229,9 @@ static bool map_mapped_key_fits(const struct sluice_map_mapped *mapped,
 	return sizeof(struct sluice_map_cell) + entry->key_length <= BIT(mapped->cell_shift);
 }
 
-static void map_mapped_place(const struct sluice_map_mapped *mapped, struct sluice_map_entry *entry)
+/* Not inline: it would slow down the changes of entries that have a cell. */
+static noinline void map_mapped_place(const struct sluice_map_mapped *mapped,
+				      struct sluice_map_entry *entry)
 {
 	u64 hash = map_mapped_hash(mapped, entry);
 	u32 home = map_mapped_home(mapped, hash);
@@ -221,8 +244,9 @@ static void map_mapped_place(const struct sluice_map_mapped *mapped, struct slui
 		map_mapped_count_elsewhere(mapped, home, 1);
 }
 
-static void map_mapped_displace(const struct sluice_map_mapped *mapped,
-				struct sluice_map_entry *entry)
+/* Not inline, as above. */
+static noinline void map_mapped_displace(const struct sluice_map_mapped *mapped,
+					 struct sluice_map_entry *entry)
 {
 	u32 home = map_mapped_home(mapped, map_mapped_hash(mapped, entry));
 	u32 block = entry->cell >> BLOCK_SHIFT, i = (entry->cell & (BIT(BLOCK_SHIFT) - 1)) - 1;
@@ -294,27 +318,27 @@ static void map_mapped_clear(struct sluice_map_cell *cell)
 	memset(&cell->version, 0, end - offsetof(struct sluice_map_cell, version));
 }
 
-void sluice_map_mapped_begin(struct sluice_map *map, struct sluice_map_entry *entry, bool is_new)
+struct sluice_map_cell *sluice_map_mapped_begin(struct sluice_map *map,
+						struct sluice_map_entry *entry, bool is_new)
 {
 	struct sluice_map_cell *cell;
 
 	if (is_new)
 		map_mapped_place(map->mapped, entry);
 	if (!entry->cell)
-		return;
+		return NULL;
 	cell = map_mapped_at(map->mapped, entry->cell);
 	WRITE_ONCE(cell->sequence, cell->sequence + 1);
 	smp_wmb();	/* (map-M) */
+	return cell;
 }
 
 void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entry,
-			   const struct sluice_map_value *value)
+			   struct sluice_map_cell *cell, const struct sluice_map_value *value)
 {
 	struct sluice_map_mapped *mapped = map->mapped;
 
-	if (entry->cell) {
-		struct sluice_map_cell *cell = map_mapped_at(mapped, entry->cell);
-
+	if (cell) {
 		if (value)
 			map_mapped_store(mapped, cell, entry, value);
 		else

@@ -6,8 +6,9 @@
  *   table    blocks of 16 cells. The first cell of a block begins with its bucket, which has the
  *            tags of the 15 others. A cell has a key and a value.
  *
- * The hash of a key determines its home block. An entry is placed in a free cell of its home block
- * or of one of the next blocks, SLUICE_MAP_PROBES altogether, and stays there until it is removed.
+ * The hash of a key determines its home block, and which cell of a block is tried first. An entry
+ * is placed in a free cell of its home block or of one of the next blocks, SLUICE_MAP_PROBES
+ * altogether, and stays there until it is removed.
  * The bucket of the home block counts the entries that are not in it. So a reader passes at most
  * SLUICE_MAP_PROBES buckets, whatever keys others choose, and asks the kernel for a key that it did
  * not find and that may have no cell. A value that is too long for the cell has only its key there,
@@ -43,8 +44,8 @@
 #include <linux/types.h>
 
 struct sluice_map;
+struct sluice_map_cell;
 struct sluice_map_entry;
-struct sluice_map_info;
 struct sluice_map_mapped;
 struct sluice_map_params;
 struct sluice_map_value;
@@ -70,6 +71,7 @@ u64 sluice_map_mapped_size(const struct sluice_map_params *params);
  * sluice_map_mapped_create() - creates the table of a new map, if the parameters request one
  * @map: the map, whose creator is charged
  * @params: the parameters, which are valid
+ * @gfp: SLUICE_QUOTA_GFP*
  *
  * Commits the charge of the channel first.
  *
@@ -77,7 +79,8 @@ u64 sluice_map_mapped_size(const struct sluice_map_params *params);
  * Return: 0; -ENOSPC: a limit of a scope; -EDQUOT: a limit of a user; -ENOMEM; -EINTR: a fatal
  * signal is pending.
  */
-int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params);
+int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params,
+			     gfp_t gfp);
 
 /**
  * sluice_map_mapped_free() - frees the table of a map that nobody uses
@@ -92,19 +95,22 @@ void sluice_map_mapped_free(struct sluice_map *map);
  * @is_new: the change creates the entry, which takes a cell, if one is free
  *
  * Context: under the shard's lock, before the change takes effect.
+ * Return: the cell, or NULL: the entry has none.
  */
-void sluice_map_mapped_begin(struct sluice_map *map, struct sluice_map_entry *entry, bool is_new);
+struct sluice_map_cell *sluice_map_mapped_begin(struct sluice_map *map,
+						struct sluice_map_entry *entry, bool is_new);
 
 /**
  * sluice_map_mapped_end() - ends a change of the cell of an entry
  * @map: the map, with a table
  * @entry: the entry
+ * @cell: what sluice_map_mapped_begin() has returned
  * @value: its value; NULL: the entry was removed
  *
  * Context: under the shard's lock, after the change has taken effect.
  */
 void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entry,
-			   const struct sluice_map_value *value);
+			   struct sluice_map_cell *cell, const struct sluice_map_value *value);
 
 /**
  * sluice_map_mapped_destroy() - tells readers that the map is destroyed
@@ -113,11 +119,29 @@ void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entr
 void sluice_map_mapped_destroy(struct sluice_map *map);
 
 /**
- * sluice_map_mapped_fill_info() - fills in what concerns the table
- * @map: the map, with or without a table
- * @info: out: the fields of the table
+ * sluice_map_mapped_table() - returns the bytes of a table
+ * @map: the map
+ *
+ * Return: the bytes; 0: the map has no table.
  */
-void sluice_map_mapped_fill_info(const struct sluice_map *map, struct sluice_map_info *info);
+u64 sluice_map_mapped_table(const struct sluice_map *map);
+
+/**
+ * sluice_map_mapped_cell() - returns the bytes of a cell of a table
+ * @map: the map
+ *
+ * Return: the bytes; 0: the map has no table.
+ */
+u32 sluice_map_mapped_cell(const struct sluice_map *map);
+
+/**
+ * sluice_map_mapped_is_as() - tests whether a map has the table that parameters describe
+ * @map: the map
+ * @params: the parameters, which are valid
+ *
+ * Return: true if it has, also if both are without a table.
+ */
+bool sluice_map_mapped_is_as(const struct sluice_map *map, const struct sluice_map_params *params);
 
 /**
  * sluice_map_mapped_mmap() - maps the header or the table, read-only

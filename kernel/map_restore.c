@@ -7,6 +7,7 @@
 #include "ctl.h"
 #include "kind.h"
 #include "map.h"
+#include "map_mapped.h"
 #include "quota.h"
 #include "scope.h"
 #include "stream.h"
@@ -20,6 +21,8 @@ static struct sluice_map_params params_of(const struct sluice_keep_map *keep)
 		.events = keep->events,
 		.deadline_ms = keep->deadline_ms,
 		.interval_ms = keep->interval_ms,
+		.cell = keep->cell,
+		.table = keep->table,
 	};
 }
 
@@ -27,7 +30,7 @@ static struct sluice_map_params params_of(const struct sluice_keep_map *keep)
 static int check_stored(const struct sluice_keep_create *create, const struct sluice_keep_map *keep,
 			const struct sluice_channel_owner *owner)
 {
-	if (!(keep->flags & SLUICE_MAP_DURABLE) || keep->mode & ~0777 ||
+	if (!(keep->flags & SLUICE_MAP_DURABLE) || keep->mode & ~0777 || keep->reserved ||
 	    !uid_valid(owner->uid) || !gid_valid(owner->gid))
 		return -EINVAL;
 	return create->sequence > create->limit || create->limit > S64_MAX ? -EINVAL : 0;
@@ -67,6 +70,10 @@ static int restore_for_open(struct sluice_map *map, const struct sluice_keep_cre
 	err = sluice_map_resize(map, keep->capacity, &params);
 	if (err)
 		return err;
+	if (!sluice_map_mapped_is_as(map, &params)) {
+		sluice_stream_set_table(map->stream, &params);
+		return -ESTALE;
+	}
 	map->channel.uid = owner->uid;
 	map->channel.gid = owner->gid;
 	map->channel.mode = keep->mode;

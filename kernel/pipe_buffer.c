@@ -10,9 +10,11 @@
 
 #include "channel.h"
 #include "pipe_buffer.h"
+#include "quota.h"
 #include "wait.h"
 
 #define RESCHED_BYTES SZ_256K
+#define PAGE_GFP (SLUICE_QUOTA_GFP | __GFP_HIGHMEM)
 
 static struct sluice_slot *pipe_slot_at(const struct sluice_pipe *pipe, unsigned long position)
 {
@@ -120,7 +122,7 @@ static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 	slot->page = reclaim_lent_page(slot);
 	if (slot->page)
 		return slot->page;
-	slot->page = sluice_channel_page_alloc(&pipe->channel, __GFP_HIGHMEM, NUMA_NO_NODE);
+	slot->page = sluice_channel_page_alloc(&pipe->channel, PAGE_GFP, NUMA_NO_NODE);
 	WRITE_ONCE(pipe->pages_allocated, pipe->pages_allocated + !!slot->page);
 	return slot->page;
 }
@@ -492,7 +494,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count, bool
 	if (slot_count == READ_ONCE(pipe->slot_count))
 		return slot_count << PAGE_SHIFT;
 	slots = slots_alloc(pipe, slot_count);
-	spare = sluice_channel_page_alloc(&pipe->channel, __GFP_HIGHMEM, NUMA_NO_NODE);
+	spare = sluice_channel_page_alloc(&pipe->channel, PAGE_GFP, NUMA_NO_NODE);
 	if (slots && spare)
 		err = swap_slots_locked(pipe, &slots, &count, &spare, may_grow);
 	if (!err && sluice_pipe_is_writable(pipe)) {

@@ -117,7 +117,8 @@ static struct sluice_ring_session *ring_session_create(const struct sluice_ring 
 	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session));
 	if (!session)
 		return ERR_PTR(-ENOMEM);
-	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node);
+	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node,
+						    SLUICE_QUOTA_GFP);
 	if (IS_ERR(session->memory)) {
 		err = PTR_ERR(session->memory);
 		kvfree(session);

@@ -44,7 +44,8 @@ static void free_pages_before(struct sluice_ring_memory *memory, unsigned long e
  * whether to try a compound page. Control pages stay single, so that who pins one keeps no data.
  */
 static unsigned long alloc_pages_at(struct sluice_ring_memory *memory, unsigned long at,
-				    const struct sluice_channel *channel, int node, bool *compound)
+				    const struct sluice_channel *channel, int node, gfp_t gfp,
+				    bool *compound)
 {
 	struct page *first = NULL;
 	unsigned long i;
@@ -54,7 +55,7 @@ static unsigned long alloc_pages_at(struct sluice_ring_memory *memory, unsigned 
 		*compound = first;
 	}
 	if (!first) {
-		memory->pages[at] = sluice_channel_page_alloc(channel, __GFP_ZERO, node);
+		memory->pages[at] = sluice_channel_page_alloc(channel, gfp | __GFP_ZERO, node);
 		return memory->pages[at] ? 1 : 0;
 	}
 	for (i = 0; i < BIT(COMPOUND_ORDER); i++)
@@ -63,7 +64,7 @@ static unsigned long alloc_pages_at(struct sluice_ring_memory *memory, unsigned 
 }
 
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
-						     u64 capacity, int node)
+						     u64 capacity, int node, gfp_t gfp)
 {
 	unsigned long data_pages = capacity >> PAGE_SHIFT, i, added;
 	struct sluice_ring_memory *memory;
@@ -79,7 +80,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	for (i = 0; i < pages_of(memory); i += added) {
 		bool killed = fatal_signal_pending(current);
 
-		added = killed ? 0 : alloc_pages_at(memory, i, channel, node, &compound);
+		added = killed ? 0 : alloc_pages_at(memory, i, channel, node, gfp, &compound);
 		if (!added) {
 			free_pages_before(memory, i);
 			return ERR_PTR(killed ? -EINTR : -ENOMEM);

@@ -47,12 +47,13 @@ struct sluice_ring_memory {
  * @channel: the channel, whose creator is charged; NULL: the caller is charged
  * @capacity: bytes of the data: a power of two, at least a page
  * @node: the memory node of the pages, or NUMA_NO_NODE
+ * @gfp: SLUICE_QUOTA_GFP*
  *
  * Context: may sleep.
  * Return: the memory, or an error pointer: -ENOMEM, or -EINTR: a fatal signal is pending.
  */
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
-						     u64 capacity, int node);
+						     u64 capacity, int node, gfp_t gfp);
 /**
  * sluice_ring_memory_free() - frees the memory of a ring, which is not mapped
  * @memory: the memory

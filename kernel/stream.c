@@ -23,6 +23,7 @@ static atomic64_t last_number;
 
 static bool attached;			/* there is a keeper; stored under begin_mutex (keeper.c) */
 static unsigned long absent_since = INITIAL_JIFFIES;	/* while not attached, likewise */
+static bool stores_tables;		/* the keeper does; likewise */
 
 bool sluice_streams_lack_keeper(unsigned long deadline)
 {
@@ -313,7 +314,36 @@ static void answer(struct sluice_stream *stream, int error)
 	sluice_stream_set_state(stream, error ? SLUICE_STREAM_DROPPED : SLUICE_STREAM_LIVE);
 }
 
+bool sluice_stream_refuse_table(struct sluice_stream *stream)
+{
+	lockdep_assert_held(&stream->lock);
+	if (stream->state != SLUICE_STREAM_QUEUED || !(stream->flags & SLUICE_MAP_MAPPED) ||
+	    READ_ONCE(stores_tables))
+		return false;
+	answer(stream, -EPROTONOSUPPORT);
+	return true;
+}
+
+void sluice_stream_get_table(const struct sluice_stream *stream, struct sluice_map_params *params)
+{
+	if (!stream->has_other_table)
+		return;
+	params->flags &= ~SLUICE_MAP_MAPPED;
+	if (stream->stored_table)
+		params->flags |= SLUICE_MAP_MAPPED;
+	params->cell = stream->stored_cell;
+	params->table = stream->stored_table;
+}
+
 /* ---- calls of the keeper ---- */
+
+void sluice_stream_set_table(struct sluice_stream *stream, const struct sluice_map_params *params)
+{
+	/* Until the keeper answers the open, which has no lock for that, only calls use them. */
+	stream->stored_cell = params->cell;
+	stream->stored_table = params->table;
+	stream->has_other_table = true;
+}
 
 int sluice_stream_begin_restoring(struct sluice_stream *stream)
 {
@@ -509,10 +539,11 @@ static void begin_keeper(struct sluice_stream *stream)
 	wake_up_all(&stream->changed);
 }
 
-void sluice_streams_begin_keeper(void)
+void sluice_streams_begin_keeper(u32 flags)
 {
 	struct sluice_stream *stream = NULL;
 
+	WRITE_ONCE(stores_tables, flags & SLUICE_KEEP_TABLES);
 	WRITE_ONCE(attached, true);
 	while ((stream = next_stream(stream)))
 		begin_keeper(stream);

@@ -21,6 +21,7 @@
  *   event           state  QUEUED   TELLING  ASKED      RESTORING  LIVE       UNLINKING  ABANDONED
  *   OPEN is taken                   ASKED
  *   OPEN is not taken               QUEUED
+ *   OPEN, refused (6)      DROPPED
  *   the open gives up      DROPPED  (1)      CLOSING    CLOSING
  *   CREATE                                   RESTORING
  *   READY, 0                                            LIVE(2)
@@ -34,7 +35,8 @@
  *
  *   (1) CLOSING; DROPPED if OPEN is then not taken. (2) DROPPED if the name of a map without an
  *   open is taken, or its cgroup is removed. (3) Only after UNLINK was taken. (4) Only if nothing
- *   is left, and the map has its name. (5) The next keeper is told again.
+ *   is left, and the map has its name. (5) The next keeper is told again. (6) The map has a table,
+ *   which the keeper does not store.
  *
  * When the death of a keeper drops a stream, its open looks the name up again, with a new map. END
  * also drops a CLOSING stream. A DELETED or DROPPED stream is unregistered at once; a CLOSING one
@@ -115,9 +117,12 @@ struct sluice_stream {
 	struct sluice_map *map;
 	u64 number;			/* 0: never registered */
 	char *path;			/* of the cgroup */
-	u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
+	u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE, _MAPPED */
 	u32 deadline_ms;
 	u32 interval_ms;
+	u32 stored_cell;		/* of the open that asks, if it has another table: */
+	u64 stored_table;		/* what is stored; 0: no table */
+	bool has_other_table;
 	u32 open_flags;			/* of the open that asks */
 	bool administrator;		/* the opener is */
 	bool has_opener;		/* the open owns the map; else the keeper, until LIVE */
@@ -234,6 +239,31 @@ bool sluice_stream_has_ended(const struct sluice_stream *stream);
 void sluice_stream_set_params(struct sluice_stream *stream, const struct sluice_map_params *params);
 
 /**
+ * sluice_stream_set_table() - notes which table the map of an open must have
+ * @stream: the stream, which the keeper then ends with -ESTALE
+ * @params: the parameters that were stored
+ *
+ * Context: a call of the keeper.
+ */
+void sluice_stream_set_table(struct sluice_stream *stream, const struct sluice_map_params *params);
+
+/**
+ * sluice_stream_get_table() - returns which table the map of an open must have
+ * @stream: the stream, which the keeper has ended
+ * @params: out: flags, cell and table, unless the map has the table that it must have
+ */
+void sluice_stream_get_table(const struct sluice_stream *stream, struct sluice_map_params *params);
+
+/**
+ * sluice_stream_refuse_table() - ends an open whose table the keeper would not store
+ * @stream: the stream
+ *
+ * Context: under the stream's lock; the caller wakes who waits for a change of the stream.
+ * Return: true if it has ended the open.
+ */
+bool sluice_stream_refuse_table(struct sluice_stream *stream);
+
+/**
  * sluice_stream_begin_restoring() - begins the restoration that an open has asked for
  * @stream: the stream, which becomes RESTORING
  *
@@ -302,12 +332,14 @@ void sluice_streams_forget_keeper(void);
 /**
  * sluice_streams_begin_keeper() - prepares all streams for a new keeper
  *
+ * @flags: SLUICE_KEEP_*
+ *
  * Marks CLOSED for the keeper in every stream that has ended, and wakes changes that wait for a
  * keeper.
  *
  * Context: under begin_mutex (keeper.c); may sleep.
  */
-void sluice_streams_begin_keeper(void);
+void sluice_streams_begin_keeper(u32 flags);
 
 /**
  * sluice_stream_unlink() - asks the keeper to delete what is stored, and waits; see begin_unlink()
@@ -590,10 +622,11 @@ extern wait_queue_head_t sluice_stream_ready_wait;
 
 /**
  * sluice_keeper_open() - begins to be the keeper; the open_keeper() of maps
+ * @flags: SLUICE_KEEP_*
  *
  * Return: a new file; -EPERM: the caller lacks CAP_SYS_ADMIN; -EBUSY: there is a keeper;
  * -ERESTARTSYS: a signal is pending; or the error of the creation of the file.
  */
-struct file *sluice_keeper_open(void);
+struct file *sluice_keeper_open(u32 flags);
 
 #endif

@@ -6,6 +6,7 @@
 #include <linux/string.h>
 
 #include "map.h"
+#include "map_mapped.h"
 #include "stream.h"
 #include "trace.h"
 
@@ -114,6 +115,8 @@ static void fill_map(struct sluice_keep_map *keep, const struct sluice_stream *s
 		.entries = map->entries_max,
 		.deadline_ms = stream->deadline_ms,
 		.interval_ms = stream->interval_ms,
+		.cell = sluice_map_mapped_cell(map),
+		.table = sluice_map_mapped_table(map),
 	};
 	memcpy(keep->name, map->channel.key.name, sizeof(keep->name));
 }
@@ -181,15 +184,18 @@ static bool stream_keeper_fill(struct sluice_stream_message *message, struct slu
 /* As sluice_stream_next_message(), of this stream, which leaves the list if it has none. */
 static bool next_of(struct sluice_stream_message *message, struct sluice_stream *stream)
 {
-	bool has, over;
+	bool refused, has, over;
 
 	spin_lock(&stream->lock);
+	refused = sluice_stream_refuse_table(stream);
 	/* It may have ended since it was found; the keeper is not told of that. */
 	has = stream->state < SLUICE_STREAM_DELETED && stream_keeper_fill(message, stream);
 	if (!has)
 		sluice_stream_unqueue(stream);
 	over = !has && sluice_stream_is_over(stream);
 	spin_unlock(&stream->lock);
+	if (refused)
+		wake_up_all(&stream->changed);
 	if (over)
 		sluice_stream_unregister(stream);
 	return has;

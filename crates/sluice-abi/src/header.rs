@@ -263,6 +263,7 @@ fn keeper_constants() -> Vec<Constant> {
         keeper::CLOSED = "SLUICE_KEEP_CLOSED",
         keeper::SYNC = "SLUICE_KEEP_SYNC",
         keeper::RESTORE_MAX = "SLUICE_KEEP_RESTORE_MAX",
+        keeper::TABLES = "SLUICE_KEEP_TABLES",
         keeper::UNLINKED = "SLUICE_KEEP_UNLINKED",
         keeper::KEEP_SIZE_VER0 = "SLUICE_KEEP_SIZE_VER0",
         keeper::MAP_SIZE_VER0 = "SLUICE_KEEP_MAP_SIZE_VER0",

@@ -18,6 +18,9 @@ pub const SYNC: u32 = 8;
 
 pub const RESTORE_MAX: usize = 256;
 
+/// Bits of the `flags` of a `Keep`.
+pub const TABLES: u32 = 0x01;
+
 /// Bits of the `flags` of an `End`.
 pub const UNLINKED: u32 = 0x01;
 
@@ -74,6 +77,9 @@ structure! {
         pub entries: u64,
         pub deadline_ms: u32,
         pub interval_ms: u32,
+        pub cell: u32,
+        pub reserved: u32,
+        pub table: u64,
     }
 }
 
@@ -272,6 +278,8 @@ mod tests {
             entries: 7 << 50,
             deadline_ms: 8,
             interval_ms: 9,
+            cell: 10,
+            table: 11 << 40,
             ..Map::new("a name", crate::map::DURABLE)
         };
         // SAFETY: as above.

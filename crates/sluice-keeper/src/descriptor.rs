@@ -33,9 +33,19 @@ impl Keeper {
         // Fails with the reason if the module cannot be used.
         features()?;
         let control = File::open(CTL_NODE).map_err(OpenError::System)?;
-        let mut keep = keeper::Keep::default();
-        // SAFETY: the structure has no address.
-        let called = unsafe { call(control.as_fd(), abi::CTL_KEEP, &mut keep) };
+        let keep = |flags| {
+            let mut keep = keeper::Keep {
+                flags,
+                ..keeper::Keep::default()
+            };
+            // SAFETY: the structure has no address.
+            unsafe { call(control.as_fd(), abi::CTL_KEEP, &mut keep) }
+        };
+        let called = keep(keeper::TABLES).or_else(|error| match error.raw_os_error() {
+            // An older module, which has no map that is durable and mapped.
+            Some(libc::EINVAL) => keep(0),
+            _ => Err(error),
+        });
         let descriptor = called.map_err(OpenError::new)?;
         // SAFETY: the kernel has just created this descriptor for the caller, and nothing else uses it.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }.into())
@@ -67,7 +77,8 @@ impl Keeper {
     /// Begins to restore the map of an [`Open`](crate::Content::Open). No change has had a number above `sequence`, and the store has
     /// reserved the numbers up to `limit` for changes. Nobody else finds the map before [`ready`](Self::ready).
     ///
-    /// Errors: EEXIST: there is a map of this name. ENOSPC, EDQUOT: a limit of channels. EINVAL: invalid parameters. ENOMEM.
+    /// Errors: EEXIST: there is a map of this name. ENOSPC, EDQUOT: a limit of channels. EINVAL: invalid parameters. ENOMEM. ESTALE: the
+    /// open must allocate another table: [`refuse`](Self::refuse) it with this errno. E2BIG: an older module has no such map.
     pub fn create(
         &self,
         stream: u64,

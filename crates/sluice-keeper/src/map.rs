@@ -12,7 +12,7 @@ pub const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMap {
     pub name: Name,
-    /// SLUICE_MAP_DURABLE, with _INTERVAL and _REFUSE if they apply. Flags that this library does not know are kept.
+    /// SLUICE_MAP_DURABLE, with _INTERVAL, _REFUSE and _MAPPED if they apply. Flags that this library does not know are kept.
     pub flags: u32,
     /// The owner, in the initial user namespace.
     pub uid: u32,
@@ -30,6 +30,10 @@ pub struct StoredMap {
     pub deadline_ms: u32,
     /// The time between two commits, in milliseconds; 0: the default. Only with the flag INTERVAL.
     pub interval_ms: u32,
+    /// Bytes of a cell of the table of a mapped map; 0: the default. Only with the flag MAPPED.
+    pub cell: u32,
+    /// Bytes of the table of a mapped map, otherwise 0.
+    pub table: u64,
 }
 
 impl StoredMap {
@@ -55,6 +59,8 @@ impl StoredMap {
             events: map.events,
             deadline_ms: map.deadline_ms,
             interval_ms: map.interval_ms,
+            cell: map.cell,
+            table: map.table,
         })
     }
 
@@ -68,6 +74,8 @@ impl StoredMap {
             events: self.events,
             deadline_ms: self.deadline_ms,
             interval_ms: self.interval_ms,
+            cell: self.cell,
+            table: self.table,
             ..keeper::Map::new(self.name.as_bytes(), self.flags)
         }
     }
@@ -80,7 +88,7 @@ pub(crate) mod tests {
     pub fn example() -> StoredMap {
         StoredMap {
             name: Name::new("sessions").unwrap(),
-            flags: map::DURABLE | map::INTERVAL,
+            flags: map::DURABLE | map::INTERVAL | map::MAPPED,
             uid: 1000,
             gid: 100,
             mode: 0o640,
@@ -89,6 +97,8 @@ pub(crate) mod tests {
             events: 1024,
             deadline_ms: 30_000,
             interval_ms: 200,
+            cell: 256,
+            table: 1 << 20,
         }
     }
 

@@ -419,6 +419,22 @@ mod tests {
     }
 
     #[test]
+    fn a_shorter_map_of_an_older_module_has_no_table() {
+        let map = StoredMap {
+            cell: 0,
+            table: 0,
+            ..example()
+        };
+        let bytes = map.to_abi().to_bytes();
+        let older = &bytes[..keeper::MAP_SIZE_VER0 as usize];
+        let encoded = encode(keeper::RESUME, 7, older, b"/");
+        let Some(Content::Resume(resume)) = content_of(&encoded) else {
+            panic!("no message");
+        };
+        assert_eq!(resume.map, map);
+    }
+
+    #[test]
     fn longer_structures_of_a_newer_module_are_accepted() {
         let longer = [&example().to_abi().to_bytes()[..], &[7; 16]].concat();
         let message = keeper::Message {

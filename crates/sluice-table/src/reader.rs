@@ -11,7 +11,7 @@ use crate::tags;
 
 /// How often a reader repeats what it has read of a cell that changes. A change takes less time than some attempts, unless its process is
 /// preempted.
-const ATTEMPTS: u32 = if cfg!(sluice_loom) { 2 } else { 16 };
+const ATTEMPTS: u32 = if cfg!(sluice_loom) { 1 } else { 16 };
 
 /// What a table says about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,17 @@ impl<M: Memory> Reader<M> {
         fence(Ordering::Acquire);
         let hash = self.shape.hash(key);
         let (home, tag) = (self.shape.home(hash), tag_of(hash));
+        tags::prefetch(&self.memory, self.shape.bucket(home));
+        let first = self.find_first(self.shape.first_cell(home, tag), key, room);
+        let found = first.map_or_else(|| self.find(home, tag, key, room), Lookup::Value);
+        match found {
+            Lookup::Value(value) if value.has_expired(now) => Lookup::Ask,
+            found => found,
+        }
+    }
+
+    /// Compares the tags.
+    fn find(&self, home: u64, tag: u32, key: &[u8], room: &mut [u8]) -> Lookup {
         let mut blocks = self.shape.probes(home);
         let mut found = blocks
             .next()
@@ -89,11 +100,7 @@ impl<M: Memory> Reader<M> {
             }
             found = blocks.find_map(|block| self.find_in(block, tag, key, room));
         }
-        match found {
-            Some(Lookup::Value(value)) if value.has_expired(now) => Lookup::Ask,
-            Some(found) => found,
-            None => Lookup::Ask,
-        }
+        found.unwrap_or(Lookup::Ask)
     }
 
     /// Whether nothing has changed the value since it was copied.
@@ -143,8 +150,17 @@ impl<M: Memory> Reader<M> {
         self.memory.half(at).load(Ordering::Relaxed)
     }
 
-    /// None: the key is not in this block.
+    /// The value of a key in this cell, by one attempt and without the bucket: a cell that has a key has its entry. Most entries are in the
+    /// cell that was tried first for them, so that usually one cache miss suffices.
     #[inline]
+    fn find_first(&self, cell: u64, key: &[u8], room: &mut [u8]) -> Option<Value> {
+        match self.read_once(cell, &mut self.value_of(cell, key, room))? {
+            Content::Entry(value) => value,
+            Content::Free | Content::Busy => None,
+        }
+    }
+
+    /// None: the key is not in this block.
     fn find_in(&self, block: u64, tag: u32, key: &[u8], room: &mut [u8]) -> Option<Lookup> {
         let mut equal = tags::equal(&self.memory, self.shape.bucket(block), tag);
         while equal != 0 {
@@ -161,7 +177,17 @@ impl<M: Memory> Reader<M> {
     /// None: the cell has another key.
     #[inline]
     fn read_of(&self, cell: u64, key: &[u8], room: &mut [u8]) -> Option<Lookup> {
-        let content = self.read(cell, |[value_length, key_length]| {
+        match self.read(cell, self.value_of(cell, key, room)) {
+            Content::Entry(Some(value)) => Some(Lookup::Value(value)),
+            Content::Entry(None) | Content::Busy => Some(Lookup::Ask),
+            Content::Free => None,
+        }
+    }
+
+    /// Copies the value of a cell that has this key. `Free`: it has another one, or none.
+    #[inline]
+    fn value_of(&self, cell: u64, key: &[u8], room: &mut [u8]) -> impl FnMut([u32; 2]) -> Attempt {
+        move |[value_length, key_length]| {
             if key_length as usize != key.len() || !self.has_key(cell, key) {
                 return Attempt::Whole(Content::Free);
             }
@@ -175,11 +201,6 @@ impl<M: Memory> Reader<M> {
                 self.memory.copy(cell + at, room);
             }
             Attempt::Value(value_length)
-        });
-        match content {
-            Content::Entry(Some(value)) => Some(Lookup::Value(value)),
-            Content::Entry(None) | Content::Busy => Some(Lookup::Ask),
-            Content::Free => None,
         }
     }
 
@@ -187,20 +208,33 @@ impl<M: Memory> Reader<M> {
     #[inline]
     fn read(&self, cell: u64, mut content: impl FnMut([u32; 2]) -> Attempt) -> Content {
         for _ in 0..ATTEMPTS {
-            let (mut value, attempt) = self.attempt(cell, &mut content);
-            if value.sequence % 2 == 0 && self.load(cell) == value.sequence {
-                match attempt {
-                    Attempt::Value(length) => {
-                        value.length = length;
-                        return Content::Entry(Some(value));
-                    }
-                    Attempt::Whole(content) => return content,
-                    Attempt::Torn => {}
-                }
+            if let Some(content) = self.read_once(cell, &mut content) {
+                return content;
             }
             spin_loop();
         }
         Content::Busy
+    }
+
+    /// None: something has changed it meanwhile.
+    #[inline]
+    fn read_once(
+        &self,
+        cell: u64,
+        content: &mut impl FnMut([u32; 2]) -> Attempt,
+    ) -> Option<Content> {
+        let (mut value, attempt) = self.attempt(cell, content);
+        if value.sequence % 2 != 0 || self.load(cell) != value.sequence {
+            return None;
+        }
+        match attempt {
+            Attempt::Value(length) => {
+                value.length = length;
+                Some(Content::Entry(Some(value)))
+            }
+            Attempt::Whole(content) => Some(content),
+            Attempt::Torn => None,
+        }
     }
 
     /// Reads a cell between two loads of its sequence, of which the caller makes the second.

@@ -88,6 +88,12 @@ impl Shape {
         block * self.cell * BLOCK_CELLS
     }
 
+    /// The position of the cell in which an entry is, if that was free: the first one that a change tries.
+    #[inline]
+    pub fn first_cell(&self, home: u64, tag: u32) -> u64 {
+        self.cell(home, first_of(tag))
+    }
+
     /// The position of the tag of this index.
     #[inline]
     pub fn tag(&self, block: u64, index: u64) -> u64 {
@@ -114,6 +120,12 @@ const ENTRIES_PER_BLOCK: u64 = 10;
 #[inline]
 pub fn tag_of(hash: u64) -> u32 {
     (hash as u32).max(1)
+}
+
+/// The index of the cell that is tried first in each block.
+#[inline]
+pub fn first_of(tag: u32) -> u64 {
+    (u64::from(tag) * BUCKET_CELLS as u64) >> 32
 }
 
 /// Up to a word, with zeros behind it.

@@ -13,6 +13,19 @@ pub fn equal<M: Memory>(memory: &M, bucket: u64, tag: u32) -> u32 {
     equal_each(memory, bucket, tag)
 }
 
+/// Begins to load a bucket, which may be needed.
+#[inline]
+pub fn prefetch<M: Memory>(memory: &M, bucket: u64) {
+    #[cfg(all(target_arch = "x86_64", not(sluice_loom), not(miri)))]
+    // SAFETY: no memory is accessed, and every x86-64 has the instruction.
+    unsafe {
+        let line = std::ptr::from_ref(memory.half(bucket));
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), sluice_loom, miri))]
+    let _ = (memory, bucket);
+}
+
 #[cfg(any(test, not(target_arch = "x86_64"), sluice_loom, miri))]
 fn equal_each<M: Memory>(memory: &M, bucket: u64, tag: u32) -> u32 {
     use crate::sync::Ordering;

@@ -5,7 +5,8 @@ use sluice_abi::map::{BUCKET_CELLS, CELL_ASK};
 
 use crate::memory::Memory;
 use crate::shape::{
-    ELSEWHERE, EXPIRES, KEY, LENGTHS, Shape, VERSION, WORD, lengths, lengths_of, padded, tag_of,
+    ELSEWHERE, EXPIRES, KEY, LENGTHS, Shape, VERSION, WORD, first_of, lengths, lengths_of, padded,
+    tag_of,
 };
 use crate::sync::{Ordering, fence};
 
@@ -70,9 +71,9 @@ impl<M: Memory> Writer<M> {
             half.compare_exchange(0, tag, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
-        (0..BUCKET_CELLS as u64)
-            .find(take)
-            .map(|index| (block, index))
+        let cells = BUCKET_CELLS as u64;
+        let mut indexes = (0..cells).map(|index| (first_of(tag) + index) % cells);
+        indexes.find(take).map(|index| (block, index))
     }
 
     fn elsewhere(&self, home: u64) -> &crate::sync::AtomicU32 {

@@ -218,6 +218,7 @@ fn is_map(map: &StoredMap, value: &Value) -> bool {
     let read = json!({
         "flags": map.flags, "uid": map.uid, "gid": map.gid, "mode": map.mode, "capacity": map.capacity, "entries": map.entries,
         "events": map.events, "deadline_ms": map.deadline_ms, "interval_ms": map.interval_ms,
+        "cell": map.cell, "table": map.table,
     });
     let fields = read.as_object().unwrap();
     let name = value["name"].as_str().map(str::as_bytes);

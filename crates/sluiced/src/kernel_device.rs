@@ -194,6 +194,8 @@ fn params(map: &keeper::StoredMap) -> Params {
         events: map.events,
         deadline_ms: map.deadline_ms,
         interval_ms: map.interval_ms,
+        cell: map.cell,
+        table: map.table,
     }
 }
 
@@ -211,6 +213,8 @@ fn described(map: &StoredMap) -> Result<keeper::StoredMap, Errno> {
         events: params.events,
         deadline_ms: params.deadline_ms,
         interval_ms: params.interval_ms,
+        cell: params.cell,
+        table: params.table,
     })
 }
 
@@ -231,6 +235,8 @@ mod tests {
             events: 7,
             deadline_ms: 8,
             interval_ms: 9,
+            cell: 10,
+            table: 11,
         };
         let stored = StoredMap {
             params: params(&map),

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT OR Apache-2.0
--- The store of sluiced(8): PRAGMA user_version is 2. schema_clock.sql has its last table. To read it, also while the daemon runs:
+-- The store of sluiced(8): PRAGMA user_version is 3. schema_clock.sql has its last table, schema_mapped.sql the last columns of maps.
+-- To read it, also while the daemon runs:
 --     sqlite3 -readonly /var/lib/sluice/maps.db "SELECT path, name, applied FROM maps"
 -- It must not be changed by others. Numbers of 64 bits without a sign that exceed 2^63 - 1 are stored as negative ones.
 
@@ -11,7 +12,7 @@ CREATE TABLE maps (
     uid INTEGER NOT NULL,               -- owner
     gid INTEGER NOT NULL,
     mode INTEGER NOT NULL,              -- permission bits
-    flags INTEGER NOT NULL,             -- SLUICE_MAP_DURABLE 1, _INTERVAL 2, _REFUSE 4
+    flags INTEGER NOT NULL,             -- SLUICE_MAP_DURABLE 1, _INTERVAL 2, _REFUSE 4, _MAPPED 8
     capacity INTEGER NOT NULL,          -- bytes in the kernel
     entries_max INTEGER NOT NULL,       -- 0: no limit but the bytes
     events INTEGER NOT NULL,            -- changes that the kernel keeps for watchers

@@ -17,13 +17,17 @@ pub struct Params {
     pub uid: u32,
     pub gid: u32,
     pub mode: u32,
-    /// `sluice_abi::map::DURABLE`, `INTERVAL`, `REFUSE`.
+    /// `sluice_abi::map::DURABLE`, `INTERVAL`, `REFUSE`, `MAPPED`.
     pub flags: u32,
     pub capacity: u64,
     pub entries_max: u64,
     pub events: u32,
     pub deadline_ms: u32,
     pub interval_ms: u32,
+    /// Bytes of a cell of the table of a mapped map.
+    pub cell: u32,
+    /// Bytes of the table; 0: the map has none.
+    pub table: u64,
 }
 
 /// A stored map without its entries.

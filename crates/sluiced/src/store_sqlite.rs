@@ -23,7 +23,9 @@ use crate::store_directory::{StoreDirectory, io_error};
 const SCHEMA: &str = include_str!("schema.sql");
 /// What the second version of the schema has beside the first one.
 const SCHEMA_CLOCK: &str = include_str!("schema_clock.sql");
-const SCHEMA_VERSION: i64 = 2;
+/// What the third version has beside the second one.
+const SCHEMA_MAPPED: &str = include_str!("schema_mapped.sql");
+const SCHEMA_VERSION: i64 = 3;
 /// "SLUC", which file(1) shows.
 const APPLICATION_ID: i64 = 0x534C_5543;
 /// Older ones can damage a database whose log is reset while another process reads it.
@@ -287,8 +289,9 @@ const NO_LOG: i64 = -2;
 fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     let version = match schema_version(connection)? {
-        0 => create_schema(connection, &[SCHEMA, SCHEMA_CLOCK])?,
-        1 => create_schema(connection, &[SCHEMA_CLOCK])?,
+        0 => create_schema(connection, &[SCHEMA, SCHEMA_CLOCK, SCHEMA_MAPPED])?,
+        1 => create_schema(connection, &[SCHEMA_CLOCK, SCHEMA_MAPPED])?,
+        2 => create_schema(connection, &[SCHEMA_MAPPED])?,
         version => version,
     };
     if version != SCHEMA_VERSION {
@@ -366,6 +369,8 @@ fn stored_map(row: &Row<'_>) -> rusqlite::Result<StoredMap> {
             events: row.get("events")?,
             deadline_ms: row.get("deadline_ms")?,
             interval_ms: row.get("interval_ms")?,
+            cell: row.get("cell_bytes")?,
+            table: number("table_bytes")?,
         },
         applied: number("applied")?,
         reserved: number("reserved")?,
@@ -552,8 +557,8 @@ fn apply(
 
 fn create(transaction: &Transaction<'_>, map: &StoredMap) -> rusqlite::Result<()> {
     let sql = "INSERT INTO maps (id, path, name, uid, gid, mode, flags, capacity, entries_max, events, deadline_ms, interval_ms, \
-               applied, reserved, detached, created, orphaned, stored_entries, stored_bytes) \
-               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)";
+               cell_bytes, table_bytes, applied, reserved, detached, created, orphaned, stored_entries, stored_bytes) \
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)";
     transaction.prepare_cached(sql)?.execute(params![
         map.id.0,
         Text(&map.path),
@@ -567,6 +572,8 @@ fn create(transaction: &Transaction<'_>, map: &StoredMap) -> rusqlite::Result<()
         map.params.events,
         map.params.deadline_ms,
         map.params.interval_ms,
+        map.params.cell,
+        map.params.table as i64,
         map.applied as i64,
         map.reserved as i64,
         map.detached,
@@ -692,18 +699,29 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_the_first_version_keeps_its_maps() {
-        let directory = TestDirectory::new();
-        let mut store = SqliteStore::open(directory.path()).unwrap();
-        conformance::fill(&mut store);
-        let before = conformance::content(&mut store);
-        let connection = store.connection().unwrap();
-        connection.execute_batch("DROP TABLE clock").unwrap();
-        connection.pragma_update(None, "user_version", 1).unwrap();
-        drop(store);
-        let mut store = SqliteStore::open(directory.path()).unwrap();
-        assert_eq!(conformance::content(&mut store), before);
-        assert_eq!(store.clock().unwrap(), None);
+    fn a_store_of_an_older_version_keeps_its_maps() {
+        let without_tables =
+            "ALTER TABLE maps DROP COLUMN cell_bytes; ALTER TABLE maps DROP COLUMN table_bytes;";
+        let without_clock = format!("{without_tables} DROP TABLE clock;");
+        for (version, sql) in [(1, without_clock.as_str()), (2, without_tables)] {
+            let directory = TestDirectory::new();
+            let mut store = SqliteStore::open(directory.path()).unwrap();
+            conformance::fill(&mut store);
+            let (mut maps, entries) = conformance::content(&mut store);
+            let clock = store.clock().unwrap().filter(|_| version == 2);
+            let connection = store.connection().unwrap();
+            connection.execute_batch(sql).unwrap();
+            connection
+                .pragma_update(None, "user_version", version)
+                .unwrap();
+            drop(store);
+            let mut store = SqliteStore::open(directory.path()).unwrap();
+            for map in &mut maps {
+                (map.params.cell, map.params.table) = (0, 0);
+            }
+            assert_eq!(conformance::content(&mut store), (maps, entries));
+            assert_eq!(store.clock().unwrap(), clock);
+        }
     }
 
     /// What is written after a failure has to differ from what is stored.

@@ -695,7 +695,7 @@ struct sluice_map_params {
 
 #define SLUICE_MAP_PARAMS_SIZE_VER0 24
 
-/* Flags of a map. _INTERVAL and _REFUSE require _DURABLE, which excludes _MAPPED. */
+/* Flags of a map. _INTERVAL and _REFUSE require _DURABLE. */
 #define SLUICE_MAP_DURABLE	0x01	/* a keeper stores its changes */
 #define SLUICE_MAP_INTERVAL	0x02	/* changes do not wait until they are stored */
 #define SLUICE_MAP_REFUSE	0x04	/* changes that would wait to be admitted: EAGAIN */
@@ -935,14 +935,16 @@ struct sluice_map_cell {
  * that was not acknowledged is delivered again.
  */
 
-/* The descriptor of the keeper. In: size, flags (0). EPERM: no CAP_SYS_ADMIN. EBUSY: another. */
+/* The descriptor of the keeper. In: all fields. EPERM: no CAP_SYS_ADMIN. EBUSY: another. */
 struct sluice_keep {
 	__u32 size;
-	__u32 flags;
+	__u32 flags;			/* SLUICE_KEEP_TABLES */
 };
 
 #define SLUICE_KEEP_SIZE_VER0 8
 #define SLUICE_CTL_KEEP _IOW(SLUICE_IOCTL_TYPE, 0x16, struct sluice_keep)
+
+#define SLUICE_KEEP_TABLES 0x01		/* the keeper stores cell and table of a map */
 
 /* Values of type. */
 #define SLUICE_KEEP_OPEN	1	/* a map is opened that is not there: _CREATE, _READY */
@@ -974,7 +976,7 @@ struct sluice_keep_message {
 /* A durable map: what is stored of it but for entries. In a message: out; in a call: in. */
 struct sluice_keep_map {
 	__u32 size;
-	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
+	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE, _MAPPED */
 	__u32 open_flags;		/* _OPEN: SLUICE_OPEN_*; else 0 */
 	__u32 administrator;		/* _OPEN: 1: the opener has CAP_SYS_ADMIN; else 0 */
 	__u32 uid;			/* of the owner, in the initial user namespace */
@@ -986,6 +988,9 @@ struct sluice_keep_map {
 	__u64 entries;
 	__u32 deadline_ms;
 	__u32 interval_ms;
+	__u32 cell;			/* with _MAPPED: bytes */
+	__u32 reserved;
+	__u64 table;			/* with _MAPPED: bytes */
 };
 
 #define SLUICE_KEEP_MAP_SIZE_VER0 120
@@ -994,7 +999,8 @@ struct sluice_keep_map {
  * Begins to restore a map: that of an _OPEN if stream is not 0; else one in the scope of scope_fd,
  * whose new stream is then in stream. Nobody else finds it before SLUICE_KEEP_READY. Changes up to
  * sequence count as acknowledged. ENOENT: there is no such stream, or the cgroup is removed.
- * EEXIST: there is a map of this name. ENOSPC, EDQUOT: a limit of channels. EINVAL, ENOMEM.
+ * EEXIST: there is a map of this name. ENOSPC, EDQUOT: a limit of channels. ESTALE: the open has
+ * allocated another table, and asks anew with this one after _READY with ESTALE. EINVAL, ENOMEM.
  */
 struct sluice_keep_create {
 	__u32 size;

@@ -30,6 +30,7 @@ topic!(
         many_maps_need_few_descriptors,
         a_map_whose_changes_are_lost_ends_with_its_cgroup,
         a_stored_map_that_is_not_loaded_is_named_and_not_hidden,
+        a_mapped_map_has_its_table_after_a_restart,
     ],
 );
 
@@ -131,6 +132,28 @@ fn open_with(directory: &Path, deadline: Duration) -> Result<Map> {
 
 fn open(context: &Context) -> Result<Map> {
     open_in(context.cgroup()?.path())
+}
+
+/// The store is all that is left of the map.
+fn a_mapped_map_has_its_table_after_a_restart(context: &Context) -> Result<()> {
+    let jobs = Map::named("jobs").scope(Scope::at(context.cgroup()?.path())?);
+    let durability = Durability::always().deadline(event_timeout());
+    let jobs = jobs.create(true).durable(durability);
+    let daemon = Daemon::start(context)?;
+    let map = jobs.clone().mapped(100).cell(256).open()?;
+    map.set("key", "value")?;
+    let table = map.info()?.table;
+    expect("a table", table.is_some(), true)?;
+    drop(map);
+    daemon.run("detach --all")?;
+    drop(daemon);
+    let daemon = Daemon::start(context)?;
+    let map = jobs.open()?;
+    expect("its table", map.info()?.table, table)?;
+    let found = map.mapped()?.get("key")?.map(|entry| entry.value);
+    expect("its entry", found, Some(b"value".to_vec()))?;
+    drop(map);
+    daemon.finish()
 }
 
 /// The system clock at another time, until this is dropped.

@@ -37,10 +37,12 @@ topic!(
         changes_that_do_not_wait_are_synced,
         an_error_of_the_store_refuses_changes,
         each_failure_to_open_has_its_own_error,
+        a_mapped_map_is_restored_with_its_table,
         an_unlink_waits_for_the_store,
         the_state_of_a_durable_map_is_shown,
         there_is_one_keeper,
         the_command_creates_changes_and_syncs,
+        the_command_creates_a_durable_map_that_is_mapped,
         the_command_tells_a_refused_change_from_one_that_is_made,
     ],
 );
@@ -420,6 +422,42 @@ fn each_failure_to_open_has_its_own_error(_: &Context) -> Result<()> {
     store.finish()
 }
 
+fn a_mapped_map_is_restored_with_its_table(_: &Context) -> Result<()> {
+    let store = Store::new()?;
+    let mapped = |entries| jobs().create(true).durable(always()).mapped(entries);
+    let map = mapped(100).open()?;
+    let table = map.info()?.table.context("no table")?;
+    map.set("key", "value")?;
+    let found = map.mapped()?.get("key")?.map(|entry| entry.value);
+    expect("before", found, Some(b"value".to_vec()))?;
+    // Whatever the open asks for, the map has the table that is stored.
+    for options in [
+        jobs().create(true).durable(always()),
+        mapped(9000),
+        mapped(100),
+    ] {
+        store.detach_all()?;
+        let map = options.open()?;
+        expect("its table", map.info()?.table, Some(table))?;
+        let found = map.mapped()?.get("key")?.map(|entry| entry.value);
+        expect("restored", found, Some(b"value".to_vec()))?;
+    }
+    jobs().unlink()?;
+    let plain = open(always())?;
+    for loaded in [true, false] {
+        if !loaded {
+            store.detach_all()?;
+        }
+        let error = mapped(100).open().unwrap_err();
+        ensure!(matches!(error, OpenError::NotMapped), "{error}");
+    }
+    drop(plain);
+    let _volatile = jobs().create(true).open()?;
+    let error = mapped(100).open().unwrap_err();
+    ensure!(matches!(error, OpenError::NotDurable { .. }), "{error}");
+    store.finish()
+}
+
 fn an_unlink_waits_for_the_store(_: &Context) -> Result<()> {
     let store = Store::new()?;
     let map = open(short())?;
@@ -513,6 +551,21 @@ fn the_command_creates_changes_and_syncs(context: &Context) -> Result<()> {
     let restored = sluice(context, set)?.json()?;
     let expected = json!({ "created": true, "version": 3 });
     expect("a set in the restored map", restored, expected)?;
+    store.finish()
+}
+
+fn the_command_creates_a_durable_map_that_is_mapped(context: &Context) -> Result<()> {
+    let store = Store::new()?;
+    let create = "map create jobs --durable --mapped 100 --cell 256";
+    sluice(context, create)?.stdout()?;
+    sluice(context, "map set jobs 4711 queued")?.stdout()?;
+    store.detach_all()?;
+    sluice(context, "map set jobs 4712 queued --create --durable")?.stdout()?;
+    let shown = sluice(context, "map info jobs --json")?.json()?;
+    let seen = (&shown["table"], &shown["cell"], &shown["entries"]);
+    expect("the state", seen, (&json!(65536), &json!(256), &json!(2)))?;
+    let found = jobs().open_reader()?.mapped()?.get("4711")?;
+    expect("restored", found.is_some(), true)?;
     store.finish()
 }
 

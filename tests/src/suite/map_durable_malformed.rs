@@ -251,7 +251,7 @@ fn reserved_fields_and_unknown_flags_are_einval(_: &Context) -> Result<()> {
     }
     for flags in [1, 2, 1 << 31, u32::MAX] {
         let mut call = Keep {
-            flags,
+            flags: flags | 2,
             ..Keep::default()
         };
         let seen = raw(&fixture.ctl, CTL_KEEP, &mut call);
@@ -298,11 +298,18 @@ fn the_description_of_a_map_is_checked_as_any_structure(_: &Context) -> Result<(
         let seen = create(with_size(size).as_ptr());
         expect(&format!("of {size} bytes"), seen, Err(size_error(size)))?;
     }
-    for size in [MAP_SIZE_VER0, MAP_SIZE_VER0 + 8, PAGE as u32] {
+    let known = bytes.len() as u32;
+    for size in [
+        MAP_SIZE_VER0,
+        MAP_SIZE_VER0 + 8,
+        known,
+        known + 8,
+        PAGE as u32,
+    ] {
         let seen = create(with_size(size).as_ptr());
         expect(&format!("of {size} bytes"), seen, Err(Errno::ENOENT))?;
     }
-    let mut later = with_size(MAP_SIZE_VER0 + 8);
+    let mut later = with_size(known + 8);
     later[bytes.len()] = 1;
     expect("later", create(later.as_ptr()), Err(Errno::E2BIG))?;
     for start in [ptr::null(), ptr::dangling(), usize::MAX as *const u8] {

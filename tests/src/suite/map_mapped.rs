@@ -113,7 +113,6 @@ fn invalid_tables_are_einval(_: &Context) -> Result<()> {
         },
         Params {
             flags: MAPPED | DURABLE,
-            table: PAGE as u64,
             ..Params::default()
         },
     ] {

@@ -71,6 +71,7 @@ mod map_durable_daemon;
 mod map_durable_keeper;
 mod map_durable_library;
 mod map_durable_malformed;
+mod map_durable_mapped;
 mod map_durable_restore;
 mod map_durable_stream;
 mod map_durable_wait;
@@ -202,6 +203,7 @@ pub const TOPICS: &[Topic] = &[
     map_durable_keeper::TOPIC,
     map_durable_restore::TOPIC,
     map_durable_malformed::TOPIC,
+    map_durable_mapped::TOPIC,
     vectors::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,

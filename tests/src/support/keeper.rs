@@ -23,7 +23,7 @@ use super::time::{Deadline, eventually, wait_grace_period};
 
 pub use sluice_abi::keeper::{
     ACK, Ack, CLOSED, CREATE, Create, DELETE, END, EXPIRE, End, Entry, Keep, Map, OPEN, READY,
-    RESTORE, RESUME, Ready, Restore, SET, SYNC, UNLINK, UNLINKED,
+    RESTORE, RESUME, Ready, Restore, SET, SYNC, TABLES, UNLINK, UNLINKED,
 };
 
 /// Room for any message.
@@ -115,7 +115,15 @@ impl Stored {
 
 /// The descriptor of the keeper; its number is that of a new file.
 pub fn open_descriptor(ctl: &Ctl) -> nix::Result<OwnedFd> {
-    let fd = raw_with_result(ctl, CTL_KEEP, &mut Keep::default())?;
+    open_descriptor_with(ctl, TABLES)
+}
+
+fn open_descriptor_with(ctl: &Ctl, flags: u32) -> nix::Result<OwnedFd> {
+    let mut keep = Keep {
+        flags,
+        ..Keep::default()
+    };
+    let fd = raw_with_result(ctl, CTL_KEEP, &mut keep)?;
     // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -147,12 +155,18 @@ impl Keeper {
 
     /// Begins again. The descriptor is in non-blocking mode.
     pub fn start(&mut self) -> Result<()> {
+        self.start_with(TABLES)
+    }
+
+    pub fn start_with(&mut self, flags: u32) -> Result<()> {
         let ctl = Ctl::new()?;
         // A child that was just forked may still have the descriptor before.
-        let fd = eventually("there is no other keeper", || match open_descriptor(&ctl) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(Errno::EBUSY) => Ok(None),
-            Err(error) => Err(error).context("becoming the keeper"),
+        let fd = eventually("there is no other keeper", || {
+            match open_descriptor_with(&ctl, flags) {
+                Ok(fd) => Ok(Some(fd)),
+                Err(Errno::EBUSY) => Ok(None),
+                Err(error) => Err(error).context("becoming the keeper"),
+            }
         })?;
         set_nonblocking(&fd)?;
         self.fd = Some(fd);

@@ -236,7 +236,11 @@ fn answer_open(
         applied: 0,
         entries: BTreeMap::new(),
     });
-    keeper.create(stream, &stored.map, stored.applied, LIMIT)?;
+    let created = keeper.create(stream, &stored.map, stored.applied, LIMIT);
+    if matches!(&created, Err(error) if error.errno() == libc::ESTALE) {
+        return keeper.refuse(stream, libc::ESTALE);
+    }
+    created?;
     let entries: Vec<_> = stored.entries.iter().map(entry).collect();
     keeper.restore(stream, &entries)?;
     let place = Some(place);

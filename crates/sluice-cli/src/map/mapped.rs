@@ -13,8 +13,8 @@ pub struct MappedArgs {
     ///
     /// The table is allocated at once: 1.6 to 3.2 cells per entry, at least a page; 32M for 100000 entries of 128 bytes. It counts for the limits
     /// of channels in addition to the capacity, and does not raise it. Entries that have no cell are read by system calls. If the map exists
-    /// without a table, the command fails.
-    #[arg(long, value_name = "N", conflicts_with = "durable", value_parser = args::number(1u64..))]
+    /// without a table, the command fails. A durable map has its table again when it is restored.
+    #[arg(long, value_name = "N", value_parser = args::number(1u64..))]
     mapped: Option<u64>,
 
     /// Size of a cell of the table in bytes, 64 to {MAP_CELL_MAX} [default: {MAP_CELL}]

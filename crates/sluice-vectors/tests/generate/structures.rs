@@ -294,7 +294,10 @@ fn message(
         size,
     );
     if [keeper::OPEN, keeper::RESUME].contains(&kind) {
-        part.value["map"] = fields("sluice_keep_map", key).into();
+        // Fields that an older version does not have are 0.
+        let mut map = key.to_vec();
+        map.resize(key.len().max(keeper::Map::SIZE), 0);
+        part.value["map"] = fields("sluice_keep_map", &map).into();
     }
     part
 }
@@ -325,11 +328,21 @@ fn keepers() -> Vec<Vector> {
         administrator: 1,
         ..map
     };
-    let longer = [&keeper::Map { size: 128, ..map }.to_bytes()[..], &[0xff; 8]].concat();
+    let mapped = keeper::Map {
+        flags: map::DURABLE | map::MAPPED,
+        cell: 256,
+        table: 1 << 25,
+        ..map
+    };
+    let older = keeper::Map { size: keeper::MAP_SIZE_VER0, ..map };
+    let older = &older.to_bytes()[..keeper::MAP_SIZE_VER0 as usize];
+    let longer = [&keeper::Map { size: 144, ..map }.to_bytes()[..], &[0xff; 8]].concat();
     let set = |sequence| message(header, keeper::SET, sequence, 0, b"color", b"blue");
     vec![
         messages("keeper: a map is opened", &[message(header, keeper::OPEN, 0, 0, &opened.to_bytes(), PATH)]),
         messages("keeper: a stream that existed before", &[message(header, keeper::RESUME, 1, 0, &map.to_bytes(), PATH)]),
+        messages("keeper: a mapped map", &[message(header, keeper::RESUME, 1, 0, &mapped.to_bytes(), PATH)]),
+        messages("keeper: a map of the first version", &[message(header, keeper::RESUME, 1, 0, older, PATH)]),
         messages("keeper: an entry was set", &[set(1)]),
         messages("keeper: the changes of one read", &[set(1), message(header, keeper::DELETE, 2, 0, b"color", b"")]),
         messages(

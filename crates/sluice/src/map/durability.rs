@@ -63,7 +63,8 @@ impl Durability {
     pub(super) fn apply(self, params: map::Params) -> Option<map::Params> {
         let flag = |set, flag| if set { flag } else { 0 };
         Some(map::Params {
-            flags: map::DURABLE
+            flags: params.flags
+                | map::DURABLE
                 | flag(self.interval.is_some(), map::INTERVAL)
                 | flag(self.refuse, map::REFUSE),
             deadline_ms: milliseconds(self.deadline)?,

@@ -45,6 +45,10 @@ pub enum OpenError {
     #[error("no space for the durable map: a quota of channels, or the store")]
     NoSpace,
 
+    /// Of a durable open of a mapped map: EPROTONOSUPPORT.
+    #[error("the daemon of durable maps does not store mapped ones")]
+    StoreTooOld,
+
     /// Of an exclusive durable open: EINTR. Other opens continue after a signal; this one might then find the map that it has created.
     #[error("a signal interrupted the open, which may have created the map")]
     Interrupted,
@@ -76,13 +80,17 @@ impl OpenError {
             Self::System(error) => return error.diagnose(),
             Self::InvalidOptions => (
                 libc::EINVAL,
-                "give a capacity of up to 64 GiB, fewer events, shorter times, or a table of up to 16 GiB, which no durable map has",
+                "give a capacity of up to 64 GiB, fewer events, shorter times, or a table of up to 16 GiB",
             ),
             Self::NotDurable { .. } => (libc::EEXIST, "open it as it is, or remove it first"),
             Self::NotMapped => (libc::EEXIST, "create it with 'mapped', or read it as it is"),
             Self::NoSpace => (
                 libc::EDQUOT,
                 "see 'sluice store status', and the limits of the module",
+            ),
+            Self::StoreTooOld => (
+                libc::EPROTONOSUPPORT,
+                "use sluiced and the module of one version",
             ),
             Self::Interrupted => (libc::EINTR, "open it without 'exclusive'"),
             Self::WouldBlock => (libc::EAGAIN, "use a blocking open"),
@@ -130,6 +138,7 @@ impl ReadError {
         }
     }
 
+    #[inline]
     pub(super) fn check_key(key: &[u8]) -> Result<(), Self> {
         match is_valid(key) {
             true => Ok(()),
@@ -234,6 +243,7 @@ impl WriteError {
         }
     }
 
+    #[inline]
     pub(super) fn check_key(key: &[u8]) -> Result<(), Self> {
         match is_valid(key) {
             true => Ok(()),

@@ -105,8 +105,8 @@ impl Options {
     /// the [capacity](Self::capacity), which it does not raise. Each change also writes the cell of its entry. An entry without a cell is read
     /// by a system call.
     ///
-    /// An existing map keeps the size of its table; if it has none, the open fails with [`OpenError::NotMapped`]. With
-    /// [`durable`](Self::durable) the open fails with [`OpenError::InvalidOptions`].
+    /// An existing map keeps the size of its table, also one that is stored; if it has none, the open fails with [`OpenError::NotMapped`].
+    /// With [`durable`](Self::durable) the map has its table again after it was restored.
     pub fn mapped(mut self, entries: u64) -> Self {
         self.own.table = Some(entries);
         self
@@ -146,13 +146,22 @@ impl Options {
     fn open_map(&self, access: u32) -> std::result::Result<OwnedFd, OpenError> {
         let params = self.own.params()?;
         let opened = self.open_endpoint(access, self.capacity, Params::Map(&params));
-        opened.map_err(|error| match self.own.durability {
-            None if self.own.table.is_some() => {
-                mapped_open_error(error, self.has_flag(abi::OPEN_EXCL))
-            }
-            Some(_) => durable_open_error(error, self.has_flag(abi::OPEN_EXCL)),
-            None => open_error(error),
+        let exclusive = self.has_flag(abi::OPEN_EXCL);
+        opened.map_err(|error| match (self.own.durability, self.own.table) {
+            (Some(_), None) => durable_open_error(error, exclusive),
+            (Some(_), Some(_)) if self.is_volatile() => durable_open_error(error, exclusive),
+            (Some(_), Some(_)) => match mapped_open_error(error, exclusive) {
+                OpenError::Open(error) => durable_open_error(error, true),
+                error => error,
+            },
+            (None, Some(_)) => mapped_open_error(error, exclusive),
+            (None, None) => open_error(error),
         })
+    }
+
+    /// Whether the module has the map, and it is not durable.
+    fn is_volatile(&self) -> bool {
+        self.info().is_ok_and(|info| info.durable.is_none())
     }
 }
 
@@ -180,9 +189,6 @@ impl Own {
         let Some(entries) = self.table else {
             return (self.cell == 0).then_some(params);
         };
-        if self.durability.is_some() {
-            return None;
-        }
         let cell = match self.cell {
             0 => map::DEFAULT_CELL,
             bytes => bytes.checked_next_power_of_two()?.max(map::CELL_MIN),
@@ -226,6 +232,7 @@ fn durable_open_error(error: Error, exclusive: bool) -> OpenError {
         }
         (_, Some(libc::EAGAIN)) => OpenError::WouldBlock,
         (_, Some(libc::EINTR)) => OpenError::Interrupted,
+        (_, Some(libc::EPROTONOSUPPORT)) => OpenError::StoreTooOld,
         // The parameters of a durable map are longer.
         (_, Some(libc::E2BIG)) => OpenError::Open(Error::ModuleTooOld {
             missing: "durable maps",
@@ -277,7 +284,6 @@ mod tests {
             jobs(10).cell(4097),
             jobs(u64::MAX),
             jobs(1 << 32),
-            jobs(10).durable(Durability::always()),
             Map::named("jobs").cell(64),
         ] {
             assert!(matches!(params(invalid), Err(OpenError::InvalidOptions)));
@@ -292,7 +298,9 @@ mod tests {
         assert_eq!(params(jobs()).unwrap(), (0, 0));
         let second = Duration::from_secs(1);
         let durable = jobs().durable(Durability::always().deadline(second));
-        assert_eq!(params(durable).unwrap(), (map::DURABLE, 1000));
+        assert_eq!(params(durable.clone()).unwrap(), (map::DURABLE, 1000));
+        let flags = map::DURABLE | map::MAPPED;
+        assert_eq!(params(durable.mapped(10)).unwrap(), (flags, 1000));
         let long = jobs().durable(Durability::interval(Duration::MAX));
         assert!(matches!(params(long), Err(OpenError::InvalidOptions)));
     }
@@ -321,6 +329,7 @@ mod tests {
             (exists(), "'jobs' exists, and is not durable"),
             (full, "or the store"),
             (io(libc::EAGAIN), "blocking open"),
+            (io(libc::EPROTONOSUPPORT), "does not store mapped ones"),
             (io(libc::EINTR), "without 'exclusive'"),
             (io(libc::E2BIG), "durable maps"),
             (io(libc::EINVAL), "invalid options"),

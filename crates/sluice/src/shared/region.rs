@@ -130,6 +130,7 @@ impl Region {
     }
 
     /// The address at `offset` from the start, at most the end.
+    #[inline]
     pub fn at(&self, offset: usize) -> NonNull<c_void> {
         assert!(offset <= self.bytes);
         // SAFETY: it is within the mapping.

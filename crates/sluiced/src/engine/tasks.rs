@@ -198,6 +198,8 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             return self.orphans.check_map(map.id);
         }
         match (target, failed) {
+            // The open asks again, with another table.
+            (Target::Open(_), Failed::Call(Errno::ESTALE)) => {}
             (_, Failed::Cgroup(CgroupError::Gone)) => self.orphans.check_map(map.id),
             (_, Failed::Cgroup(CgroupError::NoResources(text))) => self.attach_later(&text),
             (_, Failed::Cgroup(CgroupError::Unknown(text))) => self.set_error(map.id, text),
@@ -289,6 +291,10 @@ pub fn problem_of(errno: Errno) -> Problem {
         Errno::EIO => (
             MapState::Error,
             "its entries cannot be read; see the log of sluiced and that of the kernel",
+        ),
+        Errno::E2BIG => (
+            MapState::Error,
+            "the module is too old for a durable map that is mapped; load a newer one, then run 'sluice store attach'",
         ),
         _ => {
             let text = format!("the module refuses it: {errno}; run 'sluice doctor'");

@@ -192,6 +192,28 @@ fn a_new_map_that_the_kernel_refuses_is_not_stored() {
     world.open("/a", "x");
 }
 
+/// The kernel asks for the table that is stored, and the open asks again.
+#[test]
+fn an_open_with_another_table_looks_again() {
+    let mut world = World::new();
+    fill(&mut world, 1);
+    world.gone.0.borrow_mut().insert(b"/a".to_vec());
+    world.reboot();
+    world.run();
+    world.gone.0.borrow_mut().clear();
+    world.kernel.state.borrow_mut().create_error = Some(Errno::ESTALE);
+    let stream = world.kernel.open("/a", "x", 1000);
+    world.run();
+    assert_eq!(world.kernel.opened(stream), Opened::Failed(Errno::ESTALE));
+    let status = world.status();
+    assert_eq!(
+        (status[0].state, &status[0].reason),
+        (MapState::Stored, &None)
+    );
+    let again = world.open("/a", "x");
+    assert_eq!(world.kernel.state.borrow().copies[&again].entries.len(), 1);
+}
+
 #[test]
 fn an_unlinked_map_is_deleted_first() {
     let mut world = World::new();
