@@ -24,7 +24,7 @@
 
 #define FRAME_ALIGN sizeof(u64)
 #define CHUNK_BYTES SZ_8K	/* of a batch, with frames, are copied and sent together */
-/* The first message of a chunk has at most so many: copying longer ones twice takes longer. */
+/* The longest first message of a chunk, with its frame: two copies of a longer one cost more. */
 #define SHORT_BYTES (CHUNK_BYTES / 4)
 
 struct message {
@@ -35,7 +35,7 @@ struct message {
 	int turns;			/* taken to find it */
 	size_t length;
 	struct iov_iter *from;		/* the bytes */
-	const void *bytes;		/* them, if not NULL */
+	const void *bytes;		/* the bytes, if in the kernel; or NULL */
 };
 
 /* ---- frames ---- */
@@ -145,7 +145,7 @@ static bool copy_to_slot(struct sluice_bus *bus, const struct sluice_bus_slot *s
 	return false;
 }
 
-/* Its slots refer to it. */
+/* A sender that has sent is kept, because slots refer to it. */
 static void mark_sender(struct sluice_bus_opener *sender)
 {
 	if (!READ_ONCE(sender->has_sent))
@@ -539,8 +539,8 @@ static size_t send_chunk(struct sluice_bus *bus, struct sluice_bus_opener *sende
 
 /*
  * Sends messages together as long as there are several short ones, and each can be sent at once.
- * @from is behind the first frame of @count bytes, and then at the next one. False: nothing was
- * sent, and it is where it was.
+ * @from is behind the first frame of @count bytes; on return it is at the first frame that was not
+ * sent. False: nothing was sent, and @from has not moved.
  */
 static noinline_for_stack bool send_together(struct sluice_bus_endpoint *end,
 					     struct iov_iter *from, size_t count)
@@ -568,7 +568,7 @@ static noinline_for_stack bool send_together(struct sluice_bus_endpoint *end,
 /* ---- writes ---- */
 
 /*
- * Waits for the first message only. The result is where the first frame begins that was not sent,
+ * Waits for the first message only. The result is the offset of the first frame that was not sent,
  * or the error of the first message.
  */
 ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from)

@@ -439,8 +439,8 @@ static void map_detach(struct sluice_endpoint *endpoint)
 /* ---- lifetime of the channel ---- */
 
 /*
- * Asks the keeper for the map, if it is durable. -ESTALE: look the name up again; or, if @params
- * have changed, what is stored has another table: begin again with them.
+ * Asks the keeper for the map, if it is durable. -ESTALE: if @params have changed, the stored map
+ * has another table: begin again with them; otherwise look the name up again.
  */
 static struct sluice_map *map_create_once(const struct sluice_channel_request *request,
 					  struct sluice_map_params *params)
@@ -460,8 +460,8 @@ static struct sluice_map *map_create_once(const struct sluice_channel_request *r
 }
 
 /*
- * The opener allocates the table, also that of a map that the keeper restores, which is known only
- * after it was asked: the keeper has the maps of others to serve.
+ * The opener allocates the table, also of a map that the keeper restores, because that would delay
+ * the keeper. The size of a stored table is known only after the keeper was asked.
  */
 static struct sluice_channel *map_create(const struct sluice_channel_request *request)
 {

@@ -197,8 +197,8 @@ static void map_mapped_count_unplaced(const struct sluice_map_mapped *mapped, in
 }
 
 /*
- * The number of a cell of the block that the caller has taken, or 0. Readers look first into the
- * cell that is tried first: usually they need no line of the bucket.
+ * The number of a cell of the block that the caller has taken, or 0. Readers read the cell first
+ * that is tried first here, and then usually do not need the cache line of the bucket.
  */
 static u32 map_mapped_take_cell_of(const struct sluice_map_mapped *mapped, u32 block, u32 tag)
 {
@@ -244,7 +244,7 @@ static noinline void map_mapped_place(const struct sluice_map_mapped *mapped,
 		map_mapped_count_elsewhere(mapped, home, 1);
 }
 
-/* Not inline, as above. */
+/* Not inline: see map_mapped_place(). */
 static noinline void map_mapped_displace(const struct sluice_map_mapped *mapped,
 					 struct sluice_map_entry *entry)
 {

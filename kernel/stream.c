@@ -23,7 +23,7 @@ static atomic64_t last_number;
 
 static bool attached;			/* there is a keeper; stored under begin_mutex (keeper.c) */
 static unsigned long absent_since = INITIAL_JIFFIES;	/* while not attached, likewise */
-static bool stores_tables;		/* the keeper does; likewise */
+static bool stores_tables;		/* the keeper does; stored under begin_mutex */
 
 bool sluice_streams_lack_keeper(unsigned long deadline)
 {

@@ -172,8 +172,8 @@ static bool may_be_shared(const struct sluice_wait_queue *queue)
 }
 
 /*
- * With the queue's lock held, before an exclusive waiter sleeps. Who joins later sets `shared`
- * afterwards.
+ * With the queue's lock held, before an exclusive waiter sleeps. A poller that joins later sets
+ * `shared` after that.
  */
 static void begin_exclusive(struct sluice_wait_queue *queue)
 {

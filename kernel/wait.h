@@ -44,7 +44,7 @@
  * may be edge-triggered. An EPOLLEXCLUSIVE waiter does not wake the next one. Therefore `woken`
  * prevents no wake-up while `shared` is set: while the queue has pollers, or waiters that are not
  * exclusive, and after that until an exclusive waiter sleeps and finds none of them, of at most
- * EXAMINED_MAX entries. pipe(2) has this rule for good once it has been polled. `shared` is cleared
+ * EXAMINED_MAX entries. pipe(2) keeps this rule once it has been polled. `shared` is cleared
  * under the queue's lock and set after the entry is in the queue, so it is set while there is one.
  * A poller that sets it has a full barrier before it checks its condition: a waker that read it as
  * clear has changed the condition before.

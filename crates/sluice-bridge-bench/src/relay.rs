@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two processes that do the least with which messages pass from a bus to another through a stream: no acknowledgement, no header, no order
-//! after a failure. What they cost is the lower bound of a bridge.
+//! Two processes that do the minimum to pass messages from one bus to another through a stream: no acknowledgement, no header, no order
+//! after a failure. Their cost is the lower bound of the cost of a bridge.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -32,7 +32,7 @@ use crate::rule::{self, Context};
 const STATUSES: usize = 16;
 /// For the messages that were received, after SIGTERM.
 const END: Duration = Duration::from_secs(5);
-/// For what was sent to the server, after that.
+/// Then for the client to send what it holds for the server.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Between reports to the service manager.
 const STATUS: Duration = Duration::from_secs(10);
@@ -204,7 +204,7 @@ impl<E: Engine> Bridge<E> {
                 "the server has not acknowledged all messages; those that are kept are published at the next start"
             )),
         }
-        // The last acknowledgements of messages that have come in.
+        // This sends the last acknowledgements of received messages.
         if self.engine.is_connected() {
             let _ = timeout(FLUSH, self.engine.flush()).await;
         }

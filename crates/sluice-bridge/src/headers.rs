@@ -20,7 +20,7 @@ pub fn sender(bus: &str, bridge: &str, header: &bus::Header) -> String {
     } = header;
     // Room for all, because growing costs more than the text.
     let mut value = String::with_capacity(128 + bridge.len() + bus.len());
-    // A string has no errors.
+    // Writing to a String cannot fail.
     let _ = write!(value, "bridge={bridge} uid={uid} gid={gid}");
     if let Some(pid) = header.pid {
         let _ = write!(value, " pid={pid}");

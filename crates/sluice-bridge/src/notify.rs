@@ -25,7 +25,7 @@ use nix::unistd::pipe2;
 const BARRIER: u16 = 5000;
 /// The first descriptor that is passed.
 const FIRST: RawFd = 3;
-/// Between attempts to use a number that another thread is about to use, and how many there are.
+/// The pause between attempts to use a number that another thread is about to use, and the most attempts.
 const BUSY: Duration = Duration::from_millis(1);
 const BUSY_MAX: u32 = 1000;
 

@@ -233,7 +233,7 @@ impl<E: Engine> Outgoing<E> {
     fn message_id(&self, record: &Record) -> String {
         let (bridge, incarnation) = (&self.context.bridge, self.window.incarnation());
         let mut id = String::with_capacity(bridge.len() + 40);
-        // A string has no errors.
+        // Writing to a String cannot fail.
         let _ = write!(id, "{bridge}-{incarnation:016x}-{}", record.header.sequence);
         id
     }

@@ -65,7 +65,7 @@ async fn connect(server: &Server, url: &str) -> NatsEngine {
     engine
 }
 
-/// The URL of a server that says to have another version. A connection passes to the real one.
+/// The URL of a proxy of the server that reports another version.
 async fn pretend_version(server: &Server, version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("nats://{}", listener.local_addr().unwrap());

@@ -222,7 +222,7 @@ fn each_message_has_its_own_acknowledgement() {
             let receipt = publisher.publish(SENDER, "a".into(), stored(&id.to_string()));
             receipts.push(receipt.await.unwrap());
         }
-        // Whoever does not want to know it takes nothing from others, whose order is theirs.
+        // A receipt that is dropped does not affect the others, in any order.
         for index in [4, 0, 1] {
             drop(receipts.remove(index));
         }
@@ -239,7 +239,7 @@ fn an_acknowledgement_that_does_not_come_is_missed_in_time() {
     runtime().block_on(async {
         let fixture = Fixture::start("late").await;
         let client = async_nats::connect(fixture.server.url()).await.unwrap();
-        // With somebody who receives it, nobody says that no stream stores it.
+        // With a subscriber, the server does not report that no stream stores the message.
         let _receiver = client.subscribe("prices.>").await.unwrap();
         client.request("nobody", Bytes::new()).await.unwrap_err();
         let mut publisher = fixture.engine.publisher("prices.a", Some("ORDERS"));

@@ -13,7 +13,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The program is sluiced. Its files are in a directory of this one.
+    /// `program` is sluiced. Its files are in a subdirectory of `directory`.
     pub fn new(program: &Path, directory: &Path) -> Self {
         Self {
             program: program.to_owned(),
@@ -22,7 +22,7 @@ impl Store {
         }
     }
 
-    /// Whoever opens a durable map waits until the daemon is ready.
+    /// Does not wait for the daemon: an open of a durable map does.
     pub fn start(&mut self) -> Result<()> {
         if self.daemon.is_none() {
             let mut command = Command::new(&self.program);

@@ -94,8 +94,8 @@ fn is_abandoned_socket(path: &Path) -> bool {
 }
 
 impl Listener {
-    /// Waits for a connection, but not in accept(2): while that waits, it reserves the number of a descriptor, and a dup2(2) to this
-    /// number fails. The type is for a TCP connection, too: what is used of it is the same.
+    /// Waits for a connection, but not in accept(2), which reserves the number of a descriptor while it waits: a dup2(2) to this number
+    /// would fail. The result has the type of a Unix socket, also for TCP: only calls are used that both have.
     pub fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let accepted = match self {
@@ -109,7 +109,7 @@ impl Listener {
         }
     }
 
-    /// Until there may be a connection. The next accept tells what has failed.
+    /// Waits until there may be a connection. The next accept reports a failure.
     fn wait(&self) {
         let descriptor = match self {
             Self::Tcp(listener) => listener.as_fd(),

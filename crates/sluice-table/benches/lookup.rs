@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lookups in a table in a memfd, of which each says what the next one is for, beside a chain of as many cache misses: two dependent loads in the
-//! same block, of which the second says the next block. Prints the medians of rounds, which alternate, and the median of their ratios. Run
+//! A chain of lookups in a table in a memfd, where each value has the next key, beside a chain of cache misses: two dependent loads in a
+//! block, where the second has the address of the next block. Prints the medians of alternating rounds, and the median of their ratios. Run
 //! with `cargo bench -p sluice-table`.
 
 use std::hint::black_box;

@@ -6,9 +6,9 @@
 //!  block     | bucket            | cell 0                            | cell 1 | ... | cell 14 |
 //!            | 15 tags, elsewhere | sequence, version, expiry, lengths, key, value |
 //! ```
-//! The hash of a key determines its home block and its tag, and the tag the first cell, in which most entries are. [`Reader::get`] reads that
-//! cell. If it has another key, the reader compares the tags of the home block, and reads the cells whose tags are the same. If none has the key, and `elsewhere` is 0, the key has no entry; else it may be in one of the next blocks, or in no
-//! cell at all.
+//! The hash of a key determines its home block and its tag. The tag determines the first cell, in which most entries are. [`Reader::get`]
+//! reads that cell. If it has another key, the reader compares the tags of the home block, and reads the cells with an equal tag. If none
+//! has the key, and `elsewhere` is 0, the key has no entry; otherwise its entry may be in one of the next blocks, or in no cell.
 //!
 //! # Why a value is never of two changes
 //! A change makes the sequence of a cell odd before it stores anything else there, and even afterwards. A reader loads the sequence before

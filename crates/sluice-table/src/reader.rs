@@ -86,7 +86,7 @@ impl<M: Memory> Reader<M> {
         }
     }
 
-    /// Compares the tags.
+    /// Looks the key up by the tags of the buckets.
     fn find(&self, home: u64, tag: u32, key: &[u8], room: &mut [u8]) -> Lookup {
         let mut blocks = self.shape.probes(home);
         let mut found = blocks

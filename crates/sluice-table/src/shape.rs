@@ -88,7 +88,7 @@ impl Shape {
         block * self.cell * BLOCK_CELLS
     }
 
-    /// The position of the cell in which an entry is, if that was free: the first one that a change tries.
+    /// The position of the first cell of a key: the cell that an insertion tries first.
     #[inline]
     pub fn first_cell(&self, home: u64, tag: u32) -> u64 {
         self.cell(home, first_of(tag))

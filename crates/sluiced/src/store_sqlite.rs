@@ -23,7 +23,7 @@ use crate::store_directory::{StoreDirectory, io_error};
 const SCHEMA: &str = include_str!("schema.sql");
 /// What the second version of the schema has beside the first one.
 const SCHEMA_CLOCK: &str = include_str!("schema_clock.sql");
-/// What the third version has beside the second one.
+/// What the third version adds to the second one.
 const SCHEMA_MAPPED: &str = include_str!("schema_mapped.sql");
 const SCHEMA_VERSION: i64 = 3;
 /// "SLUC", which file(1) shows.

@@ -50,7 +50,7 @@ topic!(
 #[derive(Default)]
 struct Frames {
     bytes: Vec<u8>,
-    /// Where each of them begins, and the end.
+    /// The offset of each frame, and of the end.
     at: Vec<usize>,
 }
 
@@ -137,7 +137,7 @@ fn frames_of_a_write_begin_at_multiples_of_8(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Otherwise a `length` that is too small would go unnoticed.
+/// Without this check a `length` that is too small would be accepted.
 fn a_frame_is_followed_by_nothing_or_another_one(_: &Context) -> Result<()> {
     let (_buses, sender, _subscriber) = pair(broadcast(), DROP)?;
     for length in [4, 8] {
@@ -282,7 +282,7 @@ fn a_blocking_batch_waits_for_its_first_message_only(_: &Context) -> Result<()> 
     expect_numbered(&received, 0, MESSAGES + count, 24)
 }
 
-/// After a good frame, the next one is refused by a call of its own.
+/// An invalid frame after a valid one ends the write; the next call, which begins with it, reports the error.
 fn expect_refused(sender: &OwnedFd, refused: (Frame, &[u8]), errno: Errno) -> Result<()> {
     let sent = state(sender)?.sent;
     let mut frames = Frames::numbered(sent, 2, 8);

@@ -38,7 +38,7 @@ impl Message {
 /// How a message is stored, if it is of a stream.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// By this the stream recognises a message that it has already.
+    /// The stream recognises a message that it has already by this id.
     pub id: String,
     /// The stream has stored a message of the subject lately.
     pub is_stream_known: bool,
@@ -152,7 +152,7 @@ pub trait Subscription {
 
     async fn next(&mut self) -> Result<Message, Failure>;
 
-    /// The last message is not needed any more. The engine is told a little later, or after some messages.
+    /// The last message is not needed any more. The acknowledgement may be delayed by some milliseconds or some messages.
     async fn acknowledge(&mut self) -> Result<(), Failure>;
 
     /// Ends it: [`next`](Self::next) returns the messages that are on the way, and then fails.

@@ -72,7 +72,7 @@ impl NatsEngine {
         let options = authenticated(server)?
             .name(format!("sluice-bridge {name}"))
             .subscription_capacity(capacity)
-            // The configuration has checked those of rules, and the server the others.
+            // The configuration has checked the subjects of rules, and the server the others.
             .skip_subject_validation(true)
             // A request of this host goes to another bridge of the group.
             .no_echo()

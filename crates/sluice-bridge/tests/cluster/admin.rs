@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Longer than the test, so that no message is stored twice for this reason.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(2 * 3600);
 
-/// Of expired entries, which rules of maps demand.
+/// The lifetime of markers of expired entries, which rules of maps require.
 const MARKER: Duration = Duration::from_secs(60);
 
 pub struct Admin {

@@ -202,7 +202,7 @@ fn start<'a>(directory: &'a Path, logs: &Path) -> World<'a> {
     admin.create_stream();
     admin.create_buckets();
     let keeper = Keeper::start(directory, logs);
-    // Until the bridge has it.
+    // Keeps the map until the bridge has opened it.
     let _table = maps::create_durable();
     // Before the bridge: a broadcast bus without subscribers takes messages for nobody.
     let receivers = ["orders-in", "quotes-in"].map(|name| Receiver::start(name, clock));
@@ -331,7 +331,7 @@ fn drain(world: &World<'_>, programs: &[Program]) -> Duration {
     begun.elapsed()
 }
 
-/// Until the maps of both hosts are the same. Returns what differs after the limit.
+/// Waits until the maps of both hosts are equal. Returns what differs after the limit.
 fn settle_maps(world: &World<'_>, mut maps: MapHistory) -> (MapHistory, Vec<String>) {
     let begun = Instant::now();
     while !maps.is_settled() && begun.elapsed() < DRAIN {

@@ -43,7 +43,7 @@ direction = "both"
 create = {}
 "#;
 
-/// Maps, the beginning of the keys that a program changes there, and whether it is the only one who does.
+/// For each program: a map, the prefix of the keys that it changes there, and whether no other program changes them.
 const PROGRAMS: [(&str, &str, bool); 5] = [
     ("table-a", "a", true),
     ("shared-a", "a", true),
@@ -51,7 +51,7 @@ const PROGRAMS: [(&str, &str, bool); 5] = [
     ("shared-a", "c", false),
     ("shared-b", "c", false),
 ];
-/// Of each beginning.
+/// With each prefix.
 const KEYS: u32 = 30;
 /// The mean time between changes of a program.
 const PACE: Duration = Duration::from_millis(150);
@@ -104,7 +104,7 @@ impl Drop for Keeper {
     }
 }
 
-/// The map that a bridge does not create. Waits for the daemon.
+/// Creates the durable map, which bridges do not create. Waits for the daemon.
 pub fn create_durable() -> Map {
     let options = Map::named("table-a").create(true);
     let mut opened = None;
@@ -121,7 +121,7 @@ pub struct Writer {
     name: &'static str,
     prefix: &'static str,
     is_alone: bool,
-    /// What it has done to each key last.
+    /// The last change of each key.
     last: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     values: BTreeSet<Vec<u8>>,
     count: u64,
@@ -187,14 +187,14 @@ impl Writer {
 /// What was written, and what the maps have at the end.
 #[derive(Clone)]
 pub struct MapHistory {
-    /// Of the keys that one program changes: by the map without its host.
+    /// The last value of each key that one program changes, by bucket.
     last: BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>,
-    /// Of the others.
+    /// The values that were written to the other keys.
     values: BTreeSet<Vec<u8>>,
     maps: BTreeMap<&'static str, Entries>,
 }
 
-/// Without its host.
+/// The name of a map without its host.
 fn bucket(map: &str) -> &str {
     map.split('-').next().unwrap_or(map)
 }
@@ -278,7 +278,7 @@ impl MapHistory {
         found
     }
 
-    /// Whether the check finds what has not happened.
+    /// Returns the damages that the check does not find.
     pub fn unnoticed_damages(&self) -> Vec<String> {
         type Damage = fn(&mut Entries);
         let damages: [(&str, &[&str], Damage); 4] = [

@@ -43,7 +43,7 @@ impl SendBatch {
         self.add(0, message)
     }
 
-    /// Adds a message for one subscriber, as that of [`Sender::send_to`](super::Sender::send_to).
+    /// Adds a message for one subscriber, as [`Sender::send_to`](super::Sender::send_to) sends it.
     pub fn push_to(&mut self, id: u64, message: &[u8]) -> Result<(), SendError> {
         match id {
             0 => Err(SendError::UnknownSubscriber { id }),

@@ -19,9 +19,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::{ACKNOWLEDGEMENT, NatsEngine, failure, missed, no_stream, refused};
 use crate::engine::Failure;
 
-/// The unit of the time that an acknowledgement may take: a timer for all, and no look at the clock for each.
+/// The unit of the timeout of an acknowledgement: one timer for all messages, and no clock reading per message.
 const TICK: Duration = Duration::from_secs(1);
-/// The first is over at any moment after a message.
+/// One more, because the current tick has begun before the message.
 const TICKS: u64 = ACKNOWLEDGEMENT.as_secs() + 1;
 
 pub struct Acknowledgements {
@@ -29,9 +29,9 @@ pub struct Acknowledgements {
     /// The subject of an acknowledgement without the number of its message.
     inbox: String,
     stream: String,
-    /// For failures.
+    /// The beginning of the text of a failure.
     context: String,
-    /// The number of the first of these, which is awaited.
+    /// The number of the first message in `fates`.
     first: u64,
     fates: VecDeque<Fate>,
     clock: Interval,
@@ -43,17 +43,17 @@ pub struct Acknowledgements {
 }
 
 enum Fate {
-    /// Since this tick, on this connection.
+    /// Published in this tick, on this connection.
     Awaited {
         tick: u64,
         connection: u64,
     },
     Known(Result<(), Failure>),
-    /// Nobody wants to know it.
+    /// The receipt was dropped.
     Forgotten,
 }
 
-/// What the server answers.
+/// The answer of the server.
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow, default)]
@@ -91,12 +91,12 @@ impl Acknowledgements {
             connection: self.connection,
         });
         let mut subject = String::with_capacity(self.inbox.len() + 20);
-        // A string has no errors.
+        // Writing to a String cannot fail.
         let _ = write!(subject, "{}{number}", self.inbox);
         (number, subject)
     }
 
-    /// Nobody waits for the message any more.
+    /// The receipt of the message was dropped.
     pub fn forget(&mut self, number: u64) {
         if let Some(fate) = self.fate(number) {
             *fate = Fate::Forgotten;
@@ -117,7 +117,7 @@ impl Acknowledgements {
         match self.index(number).and_then(|index| self.fates.get(index)) {
             Some(Fate::Known(result)) => Poll::Ready(result.clone()),
             Some(Fate::Awaited { tick, connection }) => {
-                // It was sent on that connection, if at all.
+                // The server acknowledges on the connection of the message only.
                 let is_missed = *connection != self.connection || self.ticks >= tick + TICKS;
                 if is_missed {
                     return Poll::Ready(missed());
@@ -147,7 +147,7 @@ impl Acknowledgements {
             let Some(number) = number.and_then(|number| number.parse().ok()) else {
                 continue;
             };
-            // Of other messages nobody waits for it any more.
+            // The receipts of other messages were dropped, or have their result.
             if self.is_awaited(number) {
                 let result = self.result(&message);
                 if let Some(fate) = self.fate(number) {

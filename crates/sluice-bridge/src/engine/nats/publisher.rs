@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a rule. If a stream stores them, all acknowledgements arrive at one subscription, and the end of their subject is the number of
-//! the message. The publisher of the client costs more: an entry of a table, a channel and a timer for each message.
+//! Publishes the messages of a rule. If a stream stores them, all acknowledgements arrive at one subscription, and the end of their
+//! subject is the number of the message. The publisher of the client costs more: a table entry, a channel and a timer for each message.
 
 use std::cell::RefCell;
 use std::future::Future;

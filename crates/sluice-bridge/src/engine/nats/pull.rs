@@ -21,10 +21,10 @@ use crate::engine::{Failure, Message, Subscription};
 pub const WAIT: Duration = Duration::from_secs(5);
 /// If a request has not ended after this time, its server is taken for dead.
 const GONE: Duration = Duration::from_secs(10);
-/// Messages that are acknowledged at once, at most; and a quarter of those that the server delivers without an acknowledgement.
+/// The most messages per acknowledgement. A quarter of those that the server delivers without an acknowledgement is another limit.
 const ACKNOWLEDGED_MAX: usize = 64;
-/// For how long a message is not acknowledged while no other one follows: what receives it from the bus does not have to wait for the
-/// bridge and the server.
+/// The longest delay of an acknowledgement. Because of it, the program that receives a message from the bus does not wait until the bridge
+/// and the server have processed the acknowledgement.
 const TELL_WITHIN: Duration = Duration::from_millis(10);
 const PROGRESS: &str = "+WPI";
 
@@ -47,7 +47,8 @@ pub struct NatsConsumer {
     received: VecDeque<NatsMessage>,
     /// Where the last message is acknowledged.
     current: Option<Subject>,
-    /// The same of the last message that is not needed any more; how many of them the server has not been told, and when it is.
+    /// Where the last message is acknowledged that is not needed any more; how many of these messages are not acknowledged yet, and until
+    /// when they have to be.
     done: Option<Subject>,
     untold: usize,
     tell_at: Instant,
