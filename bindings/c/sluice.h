@@ -2044,7 +2044,7 @@ struct sluice_ring_head {
 
 struct sluice_consumer_head {
     struct sluice_ring_head ring;
-    /* From the last record that inlined code has received to the next one; and how many records before it had the same. */
+    /* The stride of the last record that inlined code has received, from it to the next one; and how many before it had the same stride. */
     uint64_t stride;
     uint64_t alike;
     /* The position of the next record. */
@@ -2130,13 +2130,14 @@ __sluice_part uint64_t __sluice_stride(uint64_t length)
 /* Whether a record of this length can be written now. The header after it is zeroed when it is published. */
 __sluice_part int __sluice_has_room(const struct sluice_producer_head *head, size_t length)
 {
-    return head->reserved_end == 0 && length <= head->length_max && head->written + __sluice_stride(length) + __SLUICE_HEADER <= head->limit &&
-           __sluice_is_owned(&head->ring) && __atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0;
+    return head->reserved_end == 0 && length <= head->length_max &&
+           head->written + __sluice_stride(length) + __SLUICE_HEADER <= head->limit && __sluice_is_owned(&head->ring) && __atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0;
 }
 
 /*
- * As write() and publish() of the library: makes a record of filled bytes. Unless it is of a batch, it becomes visible, then the bytes ahead are
- * zeroed. Each field is loaded once, because the compiler has to assume that a store to the ring changes it.
+ * As Producer::write(), publish() and prezero() in the crate sluice-ring: makes a record of filled bytes. Unless it is of a batch, it becomes
+ * visible, then the bytes ahead are zeroed. Each field is loaded once, because a store to the ring could change it, as far as the compiler
+ * knows.
  */
 __sluice_part int __sluice_write(struct sluice_producer *producer, struct sluice_producer_head *head, size_t length)
 {
@@ -2211,8 +2212,8 @@ __sluice_inline int sluice_producer_commit(struct sluice_producer *producer, siz
 }
 
 /*
- * Copies a record. A short structure that is published at once is copied by its words, because a program often stores these directly before:
- * a load of several would wait for the stores, and the publication for the load.
+ * Copies a record. A short structure that is published at once is copied by its words, because a program often stores these directly
+ * before: a load of several would wait for the stores, and the publication for the load.
  */
 __sluice_part void __sluice_copy(const struct sluice_producer_head *head, const void *record, size_t length)
 {
@@ -2255,8 +2256,8 @@ __sluice_part int64_t __sluice_length(const struct sluice_consumer_head *head)
 }
 
 /*
- * Steps over a record. After some records of the same stride the processor predicts the branch: it goes on with the last stride, and does not
- * wait for the length. They are counted without a branch, so that other lengths cause no wrong predictions.
+ * Steps over a record. After some records of the same stride the processor predicts the branch: it goes on with the last stride, and does
+ * not wait for the length. They are counted without a branch, so that other lengths cause no wrong predictions.
  */
 __sluice_part void __sluice_advance(struct sluice_consumer_head *head, uint64_t length)
 {

@@ -17,8 +17,8 @@ use crate::wait::{Limit, Seconds, wait_for};
 
 /// Rings of the module: records from one producer to one consumer, by name, through shared memory.
 ///
-/// Options: scope, the directory of a cgroup; create; any_owner, the ring of another user, too; exclusive, of a create: fails if there is one;
-/// persistent; permissions, 0o600 by default; spin_limit, the seconds of a wait before it sleeps; max_capacity, the largest ring to map;
+/// Options: scope, the directory of a cgroup; create; any_owner, the ring of another user, too; exclusive, of a create: fails if there is
+/// one; persistent; permissions, 0o600 by default; spin_limit, the seconds of a wait before it sleeps; max_capacity, the largest ring to map;
 /// mlock; of the open that creates the ring: capacity in bytes, 4 MiB by default, and numa_node.
 ///
 /// A ring without endpoints is freed with its records, unless it is persistent.

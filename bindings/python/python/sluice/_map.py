@@ -19,8 +19,8 @@ class Map(_sluice.Map, MutableMapping[bytes, bytes]):
     """Keys and values in the module, which processes set, get and watch: a mutable mapping of bytes to bytes.
 
     Map.open() opens one. A map without endpoints is freed with its entries, unless it is persistent or durable; those exist until
-    Channel("map", name).unlink(). Several threads may use it at the same time. Keys have 1 to 4096 bytes, values up to 1 MiB. Each change has a
-    number. The number of its last change is the version of an entry, so that a process can change exactly what it has seen:
+    Channel("map", name).unlink(). Several threads may use it at the same time. Keys have 1 to 4096 bytes, values up to 1 MiB. Each change
+    has a number. The number of its last change is the version of an entry, so that a process can change exactly what it has seen:
 
         with sluice.Map.open("counters", create=True) as counters:
             while True:
