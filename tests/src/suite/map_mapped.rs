@@ -21,7 +21,7 @@ use sluice_abi::map::{
 };
 
 use crate::registry::{Context, topic};
-use crate::support::check::{expect, expect_bytes};
+use crate::support::check::{expect, expect_bytes, skip};
 use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, READ, WRITE};
 use crate::support::map::{Maps, delete, put, set_for, state};
@@ -385,6 +385,9 @@ fn an_entry_that_has_expired_is_absent(_: &Context) -> Result<()> {
 /// In the namespace CLOCK_BOOTTIME is a second behind, or an hour ahead.
 fn a_time_namespace_has_no_effect(_: &Context) -> Result<()> {
     const TIME: Duration = Duration::from_secs(600);
+    if !fs::exists("/proc/self/ns/time")? {
+        return Err(skip("the kernel has no time namespaces"));
+    }
     let map = Map::named("entries").create(true).mapped(10).open()?;
     map.set_with("key", "value", SetOptions::new().time_to_live(TIME))?;
     for offset in [-1, 3600] {
