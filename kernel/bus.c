@@ -521,7 +521,7 @@ static int bus_allocate(struct sluice_bus *bus)
 	if (err)
 		return err;
 	bus->table = sluice_channel_kvcalloc(&bus->channel, 2 * bus->room + SLUICE_BUS_MONITORS_MAX,
-					     sizeof(*bus->table));
+					     sizeof(*bus->table), SLUICE_QUOTA_GFP);
 	if (!bus->table)
 		return -ENOMEM;
 	if (bus->mode != SLUICE_BUS_UNICAST)

@@ -468,7 +468,8 @@ static int slots_init(struct sluice_bus *bus)
 	u32 i;
 
 	bus->slot_count = bus->capacity / SLUICE_BUS_SLOT_BYTES;
-	bus->slots = sluice_channel_kvcalloc(&bus->channel, bus->slot_count, sizeof(*bus->slots));
+	bus->slots = sluice_channel_kvcalloc(&bus->channel, bus->slot_count, sizeof(*bus->slots),
+					     SLUICE_QUOTA_GFP);
 	if (!bus->slots)
 		return -ENOMEM;
 	for (i = 0; i < bus->slot_count; i++)

@@ -521,12 +521,13 @@ static size_t send_chunk(struct sluice_bus *bus, struct sluice_bus_opener *sende
 		run = find_run(bus, chunk, present, count);
 	if (run.slots && send_run(bus, sender, chunk, run))
 		sent = run.span;
-	while (sent < present && !READ_ONCE(bus->destroyed)) {
+	/* Wake-ups of many waiters take long: the caller yields between two chunks. */
+	while (sent < present && !READ_ONCE(bus->destroyed) && !(sent && need_resched())) {
 		span = send_from_chunk(bus, sender, chunk + sent, present - sent, count - sent,
 				       &target);
 		if (!span)
 			break;
-		if (sent && target != reached)
+		if (sent && target != reached && bus->mode == SLUICE_BUS_MULTICAST)
 			wake_receivers(bus, reached);
 		reached = target;
 		sent += span;

@@ -246,10 +246,11 @@ struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gf
 	return alloc_on_node(channel, gfp & ~__GFP_DIRECT_RECLAIM, order, node);
 }
 
-void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size)
+void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size,
+			      gfp_t gfp)
 {
 	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
-	void *memory = kvcalloc(count, size, SLUICE_QUOTA_GFP);
+	void *memory = kvcalloc(count, size, gfp);
 
 	set_active_memcg(old);
 	return memory;

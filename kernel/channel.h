@@ -167,12 +167,14 @@ struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gf
  * charged
  * @count: the number of elements
  * @size: of an element, in bytes
+ * @gfp: one of SLUICE_QUOTA_GFP and others
  *
  * Never invokes the OOM killer.
  *
  * Return: the array or NULL.
  */
-void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
+void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size,
+			      gfp_t gfp);
 
 /**
  * sluice_channel_alloc() - allocates memory that is not zeroed, which kvfree() frees

@@ -318,7 +318,8 @@ bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page)
 
 static struct sluice_slot *slots_alloc(const struct sluice_pipe *pipe, unsigned long count)
 {
-	return sluice_channel_kvcalloc(&pipe->channel, count, sizeof(struct sluice_slot));
+	return sluice_channel_kvcalloc(&pipe->channel, count, sizeof(struct sluice_slot),
+				       SLUICE_QUOTA_GFP);
 }
 
 static void page_put(struct page *page)

@@ -114,7 +114,7 @@ static struct sluice_ring_session *ring_session_create(const struct sluice_ring 
 	struct sluice_ring_session *session;
 	int err;
 
-	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session));
+	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session), SLUICE_QUOTA_GFP);
 	if (!session)
 		return ERR_PTR(-ENOMEM);
 	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node,

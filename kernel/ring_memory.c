@@ -71,7 +71,8 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	bool compound = true;
 
 	memory = sluice_channel_kvcalloc(channel, 1,
-					 struct_size(memory, pages, CTRL_PAGES + data_pages));
+					 struct_size(memory, pages, CTRL_PAGES + data_pages),
+					 gfp);
 	if (!memory)
 		return ERR_PTR(-ENOMEM);
 	memory->data_pages = data_pages;
