@@ -132,8 +132,9 @@ fn a_bucket_follows_a_map_with_all_its_keys() {
         bucket.entries().unwrap().len() == 2
     });
     let log = bridge.stop();
-    // One, bytes, foreign; two words, one, bytes; the lease and its end.
-    assert!(log.contains("map-out: 8 out, 0 in"), "{log}");
+    // One, bytes, foreign; two words, one, bytes; the lease; and its end, unless the server has ended it before.
+    let counts = ["map-out: 8 out, 0 in", "map-out: 7 out, 0 in"];
+    assert!(counts.iter().any(|counts| log.contains(counts)), "{log}");
 }
 
 #[test]
