@@ -338,7 +338,10 @@ fn a_killed_receiver_fails_the_sender(context: &Context) -> Result<()> {
         sluice ring recv frames > received &
         receiver=$!
         (until [[ -s received ]]; do sleep 0.05; done; kill -KILL $receiver) &
-        yes | sluice ring send frames"#;
+        yes | sluice ring send frames
+        status=$?
+        wait 2> /dev/null # until it is gone
+        exit $status"#;
     let words = ["the receiver died after", "restart it and send again"];
     script(context, text)?.expect_failure(1, &words)
 }
@@ -352,7 +355,10 @@ fn a_killed_sender_fails_the_receiver_after_its_records(context: &Context) -> Re
         exec 3> stdin
         echo hello >&3
         (until grep -q hello received; do sleep 0.05; done 2> /dev/null; kill -KILL $sender) 3>&- &
-        sluice ring recv frames > received"#;
+        sluice ring recv frames > received
+        status=$?
+        wait 2> /dev/null # until it is gone
+        exit $status"#;
     let words = ["the sender failed or died after 1 records, which were written"];
     script(context, text)?.expect_failure(1, &words)
 }
