@@ -12,12 +12,12 @@ use nix::unistd::write;
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BATCHED, BLOCK, Buses, CAPACITY, DROP, EVICT, FRAMED, Frame, LARGEST, MESSAGES, Message,
-    Params, broadcast, content, drain_framed, framed, id, multicast, parse_batch, receive,
-    receive_present, set_format, state, unicast, with_policy,
+    Params, broadcast, content, drain_framed, framed, id, multicast, parse_batch, receive_present,
+    set_format, sleeping_receiver, state, unicast, with_policy,
 };
 use crate::support::channel::{read_some, set_blocking};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::{Child, spawn_keeping};
+use crate::support::child::spawn_keeping;
 use crate::support::ctl::WRITE;
 use crate::support::memory::{GuardedBuffer, Mapping, PAGE, write_at};
 use crate::support::proc::Call;
@@ -388,15 +388,6 @@ fn a_batch_has_messages_of_any_length(_: &Context) -> Result<()> {
         expect_bytes("the bytes", &bytes, &content(number, length))?;
     }
     Ok(())
-}
-
-fn sleeping_receiver(end: &OwnedFd) -> Result<Child<Result<Vec<u8>, i32>>> {
-    set_blocking(end)?;
-    let child = spawn_keeping("a receiver", &[end.as_fd()], || {
-        Ok(receive(end).map_err(|errno| errno as i32))
-    })?;
-    child.wait_asleep_in(Call::Read)?;
-    Ok(child)
 }
 
 fn a_batch_wakes_the_receivers_of_each_message(_: &Context) -> Result<()> {

@@ -14,7 +14,8 @@ use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGE_MAX, MESSAGES, Params, UNICAST,
     broadcast, content, drain, fill, framed, id, longest, multicast, never_full, receive,
-    receive_framed, receive_present, send, send_numbered, send_to, state, unicast, with_policy,
+    receive_framed, receive_present, send, send_numbered, send_to, sleeping_receiver, state,
+    unicast, with_policy,
 };
 use crate::support::channel::{read_nowait, read_some, set_blocking, write_nowait};
 use crate::support::check::{expect, expect_bytes};
@@ -234,16 +235,6 @@ fn messages_for_others_are_no_event(_: &Context) -> Result<()> {
         expect_events("of the other", &other, "nothing")?;
     }
     Ok(())
-}
-
-/// A child that receives with the endpoint, which is made blocking; it is asleep when this returns.
-fn sleeping_receiver(end: &OwnedFd) -> Result<Child<Result<Vec<u8>, i32>>> {
-    set_blocking(end)?;
-    let child = spawn_keeping("a receiver", &[end.as_fd()], || {
-        Ok(receive(end).map_err(|errno| errno as i32))
-    })?;
-    child.wait_asleep_in(Call::Read)?;
-    Ok(child)
 }
 
 /// As sleeping_receiver(), for a sender.

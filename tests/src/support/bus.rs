@@ -9,10 +9,12 @@ use nix::errno::Errno;
 use nix::sys::utsname::uname;
 use nix::unistd::write;
 
-use super::channel::read_some;
+use super::channel::{read_some, set_blocking};
 use super::check::skip;
+use super::child::{Child, spawn_keeping};
 use super::ctl::{CREATE, ChannelInfo, Ctl, DESTROY, NONBLOCK, OWN, Open, READ, UNLINK, WRITE};
 use super::ioctl::{self, raw};
+use super::proc::Call;
 use super::random::stream_bytes;
 
 pub use sluice_abi::KIND_BUS;
@@ -340,4 +342,14 @@ pub fn send_numbered(end: &impl AsFd, first: u64, count: u64, length: usize) -> 
         send(end, &content(number, length)).with_context(|| format!("sending message {number}"))?;
     }
     Ok(())
+}
+
+/// A child that receives with the endpoint, which is made blocking; it is asleep when this returns.
+pub fn sleeping_receiver(end: &OwnedFd) -> Result<Child<Result<Vec<u8>, i32>>> {
+    set_blocking(end)?;
+    let child = spawn_keeping("a receiver", &[end.as_fd()], || {
+        Ok(receive(end).map_err(|errno| errno as i32))
+    })?;
+    child.wait_asleep_in(Call::Read)?;
+    Ok(child)
 }
