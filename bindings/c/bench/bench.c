@@ -90,26 +90,23 @@ TRANSFER(send_in_place)
 	}
 }
 
+/* At most BATCH records. */
 TRANSFER(send_batches)
 {
-	static char record[BATCH][LENGTH];
-	struct iovec records[BATCH];
+	char record[LENGTH] = { 0 };
 
-	for (uint64_t number = first; number < end;) {
-		size_t count = 0;
-
-		for (; count < BATCH && number < end; count++, number++) {
-			write_number(record[count], number);
-			records[count] = (struct iovec){ record[count], LENGTH };
-		}
-		CHECK(sluice_producer_send_batch(channel->producer, records, count, -1));
+	CHECK(sluice_producer_begin(channel->producer));
+	for (uint64_t number = first; number < end; number++) {
+		write_number(record, number);
+		CHECK(sluice_producer_send(channel->producer, record, sizeof(record), -1));
 	}
+	CHECK(sluice_producer_publish(channel->producer));
 }
 
 /* At most BATCH records, which are there before. */
-TRANSFER(send_in_batches)
+TRANSFER(send_array)
 {
-	char record[BATCH][LENGTH] = { 0 };
+	static char record[BATCH][LENGTH];
 
 	for (uint64_t number = first; number < end; number++)
 		write_number(record[number % BATCH], number);
@@ -117,6 +114,19 @@ TRANSFER(send_in_batches)
 	for (uint64_t number = first; number < end; number++)
 		CHECK(sluice_producer_send(channel->producer, record[number % BATCH], LENGTH, -1));
 	CHECK(sluice_producer_publish(channel->producer));
+}
+
+/* The same in one call. */
+TRANSFER(send_iovecs)
+{
+	static char record[BATCH][LENGTH];
+	struct iovec records[BATCH];
+
+	for (uint64_t number = first; number < end; number++) {
+		write_number(record[number % BATCH], number);
+		records[number - first] = (struct iovec){ record[number % BATCH], LENGTH };
+	}
+	CHECK(sluice_producer_send_batch(channel->producer, records, end - first, -1));
 }
 
 TRANSFER(receive_in_place)
@@ -191,7 +201,8 @@ ALTERNATE(alternate_copied, 1, send_copies, receive_copies)
 ALTERNATE(alternate_received_in_place, 1, send_copies, receive_in_place)
 ALTERNATE(alternate_in_place, 1, send_in_place, receive_in_place)
 ALTERNATE(alternate_batches, BATCH, send_batches, receive_batches)
-ALTERNATE(alternate_in_batches, BATCH, send_in_batches, receive_batches)
+ALTERNATE(alternate_array, BATCH, send_array, receive_batches)
+ALTERNATE(alternate_iovecs, BATCH, send_iovecs, receive_batches)
 ALTERNATE(alternate_descriptors, 1, write_records, read_records)
 
 static void *set_up_producer(void *argument)
@@ -250,7 +261,8 @@ static const struct workload workloads[] = {
 	{ "received-in-place", connect_ring, .alternate = alternate_received_in_place },
 	{ "in-place", connect_ring, .alternate = alternate_in_place },
 	{ "batches", connect_ring, .alternate = alternate_batches },
-	{ "in-batches", connect_ring, .alternate = alternate_in_batches },
+	{ "array", connect_ring, .alternate = alternate_array },
+	{ "iovecs", connect_ring, .alternate = alternate_iovecs },
 	{ "threads", connect_ring, NULL, TWO_THREADS, send_copies, receive_in_place },
 	{ "threads-in-place", connect_ring, NULL, TWO_THREADS, send_in_place, receive_in_place },
 	{ "processes", connect_ring, NULL, TWO_PROCESSES, send_copies, receive_in_place },

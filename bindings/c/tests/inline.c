@@ -224,6 +224,46 @@ static void a_full_ring_has_room_after_a_release(void)
 	sluice_consumer_close(consumer);
 }
 
+/* The length is known to the compiler: by its words, and by a copy to the library where the ring is full or has room again. */
+static void a_structure_arrives_by_either_way(void)
+{
+	struct {
+		uint64_t number, nothing, twice;
+	} sent = { .nothing = 0 };
+	uint64_t received = 0;
+	const void *record;
+	int result;
+	SIDES(&small);
+
+	EXPECT_EQ(sluice_producer_send(producer, NULL, sizeof(sent), 0), -EINVAL);
+	for (int lap = 0; lap < 100; lap++) {
+		if (lap % 2)
+			EXPECT_EQ(sluice_producer_begin(producer), 0);
+		for (;;) {
+			sent.twice = 2 * sent.number;
+			result = sluice_producer_send(producer, &sent, sizeof(sent), 0);
+			if (result < 0)
+				break;
+			sent.number++;
+		}
+		EXPECT_EQ(result, -EAGAIN);
+		if (lap % 2)
+			EXPECT_EQ(sluice_producer_publish(producer), 0);
+		for (; received < sent.number; received++) {
+			uint64_t expected[3] = { received, 0, 2 * received };
+
+			EXPECT_EQ(sluice_consumer_recv(consumer, &record, 0), (ssize_t)sizeof(sent));
+			EXPECT(!memcmp(record, expected, sizeof(expected)));
+			EXPECT_EQ(sluice_consumer_release(consumer), 0);
+		}
+	}
+	/* Each lap finds the ring full once, and room again once, by calls. */
+	EXPECT(!IS_INLINE || (calls >= 200 && calls < (int)received));
+	calls = 0;
+	sluice_producer_close(producer);
+	sluice_consumer_close(consumer);
+}
+
 static void a_closed_consumer_is_told_at_once(void)
 {
 	void *room;
@@ -450,6 +490,7 @@ const struct test inline_tests[] = {
 	TEST(a_null_or_an_impossible_argument_is_refused),
 	TEST(records_of_all_lengths_pass_the_end_of_the_ring),
 	TEST(a_full_ring_has_room_after_a_release),
+	TEST(a_structure_arrives_by_either_way),
 	TEST(a_closed_consumer_is_told_at_once),
 	TEST(the_death_of_a_consumer_is_told_once_it_is_known),
 	TEST(what_is_held_excludes_inline_calls),

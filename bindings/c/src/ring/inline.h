@@ -100,9 +100,15 @@ __sluice_part int __sluice_is_owned(const struct sluice_ring_head *ring)
     return __atomic_load_n(ring->process, __ATOMIC_RELAXED) == ring->mark;
 }
 
-__sluice_part unsigned char *__sluice_at(const struct sluice_ring_head *ring, uint64_t position)
+/* The header of the record at a position. Its bytes follow, also at the end of the ring, which is mapped twice. */
+__sluice_part uint32_t *__sluice_header(const struct sluice_ring_head *ring, uint64_t position)
 {
-    return ring->data + (position & ring->mask);
+    return (uint32_t *)(void *)(ring->data + (position & ring->mask));
+}
+
+__sluice_part void *__sluice_bytes(const uint32_t *header)
+{
+    return (unsigned char *)(uintptr_t)header + __SLUICE_HEADER;
 }
 
 /* From a record to the next one: header, bytes, and padding to a multiple of 8. */
@@ -111,24 +117,22 @@ __sluice_part uint64_t __sluice_stride(uint64_t length)
     return (__SLUICE_HEADER + length + 7) & ~(uint64_t)7;
 }
 
-/* Whether a record of this length can be written now. The header after it is zeroed when it is published. */
-__sluice_part int __sluice_has_room(const struct sluice_producer_head *head, size_t length)
+/* Whether a record of this length can be written now at this position. The header after it is zeroed when it is published. */
+__sluice_part int __sluice_has_room(const struct sluice_producer_head *head, uint64_t at, size_t length)
 {
-    return head->reserved_end == 0 && length <= head->length_max &&
-           head->written + __sluice_stride(length) + __SLUICE_HEADER <= head->limit && __sluice_is_owned(&head->ring) && __atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0;
+    return head->reserved_end == 0 && length <= head->length_max && at + __sluice_stride(length) + __SLUICE_HEADER <= head->limit && __sluice_is_owned(&head->ring) && __atomic_load_n(head->ring.attention, __ATOMIC_RELAXED) == 0;
 }
 
 /*
- * As Producer::write(), publish() and prezero() in the crate sluice-ring: makes a record of filled bytes. Unless it is of a batch, it becomes
+ * As Producer::write(), publish() and prezero() in the crate sluice-ring: makes a record of the bytes after the header at a position. Unless it is of a batch, it becomes
  * visible, then the bytes ahead are zeroed. Each field is loaded once, because a store to the ring could change it, as far as the compiler
  * knows.
  */
-__sluice_part int __sluice_write(struct sluice_producer *producer, struct sluice_producer_head *head, size_t length)
+__sluice_part int __sluice_write(struct sluice_producer *producer, struct sluice_producer_head *head, uint64_t at, uint32_t *header, size_t length)
 {
-    uint64_t at = head->written, stride = __sluice_stride(length), next = at + stride, zeroed_to = head->zeroed_to, goal;
+    uint64_t stride = __sluice_stride(length), next = at + stride, zeroed_to = head->zeroed_to, goal;
     unsigned char *data = head->ring.data;
     uint64_t mask = head->ring.mask;
-    uint32_t *header = (uint32_t *)(void *)(data + (at & mask));
     int is_first = at == head->published;
 
     /* More bytes were filled than the record has. */
@@ -174,12 +178,16 @@ __sluice_inline int sluice_producer_reserve(struct sluice_producer *producer, si
 {
     struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
 
-    if (__sluice_likely(head && room && __sluice_has_room(head, length))) {
-        *room = __sluice_at(&head->ring, head->written + __SLUICE_HEADER);
-        head->reserved = length;
-        head->reserved_end = head->written + __SLUICE_HEADER + length;
-        head->ring.records++;
-        return 0;
+    if (__sluice_likely(head && room)) {
+        uint64_t at = head->written;
+
+        if (__sluice_likely(__sluice_has_room(head, at, length))) {
+            *room = __sluice_bytes(__sluice_header(&head->ring, at));
+            head->reserved = length;
+            head->reserved_end = at + __SLUICE_HEADER + length;
+            head->ring.records++;
+            return 0;
+        }
     }
     return __sluice_producer_reserve(producer, length, room, timeout_ms);
 }
@@ -189,46 +197,63 @@ __sluice_inline int sluice_producer_commit(struct sluice_producer *producer, siz
     struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
 
     if (__sluice_likely(head && length <= head->length_max && length == head->reserved && __sluice_is_owned(&head->ring))) {
+        uint64_t at = head->written;
+
         head->reserved = (size_t)-1;
-        return __sluice_write(producer, head, length);
+        return __sluice_write(producer, head, at, __sluice_header(&head->ring, at), length);
     }
     return __sluice_producer_commit(producer, length);
 }
 
-/*
- * Copies a record. A short structure that is published at once is copied by its words, because a program often stores these directly
- * before: a load of several would wait for the stores, and the publication for the load.
- */
-__sluice_part void __sluice_copy(const struct sluice_producer_head *head, const void *record, size_t length)
-{
-    unsigned char *into = __sluice_at(&head->ring, head->written + __SLUICE_HEADER);
-    const unsigned char *from = (const unsigned char *)record;
+/* Whether a record is a short structure, as the compiler knows. */
+#define __sluice_is_structure(length) (__builtin_constant_p(length) && (length) % 8 == 0 && (length) <= 128)
 
-    if (!__builtin_constant_p(length) || length % 8 || length > 128 || head->is_batching) {
+/*
+ * Copies a record. A short structure is copied by its words, because a program often stores these directly before: a load of several would
+ * wait for the stores.
+ */
+__sluice_part void __sluice_copy(void *into, const void *from, size_t length)
+{
+    unsigned char *to = (unsigned char *)into;
+    const unsigned char *record = (const unsigned char *)from;
+
+    if (!__sluice_is_structure(length)) {
         __builtin_memcpy(into, from, length);
         return;
     }
+#pragma GCC unroll 16
     for (size_t at = 0; at < length; at += 8)
-        __builtin_memcpy(into + at, from + at, 8);
+        __builtin_memcpy(to + at, record + at, 8);
 }
 
 __sluice_inline int sluice_producer_send(struct sluice_producer *producer, const void *record, size_t length, int timeout_ms)
 {
     struct sluice_producer_head *head = (struct sluice_producer_head *)(void *)producer;
 
-    if (__sluice_likely(head && record && length <= __SLUICE_COPY_MAX && __sluice_has_room(head, length))) {
-        __sluice_copy(head, record, length);
-        head->ring.records++;
-        return __sluice_write(producer, head, length);
+    if (__sluice_likely(head && record && length <= __SLUICE_COPY_MAX)) {
+        uint64_t at = head->written;
+
+        if (__sluice_likely(__sluice_has_room(head, at, length))) {
+            uint32_t *header = __sluice_header(&head->ring, at);
+
+            __sluice_copy(__sluice_bytes(header), record, length);
+            head->ring.records++;
+            return __sluice_write(producer, head, at, header, length);
+        }
+    }
+    /* The library gets a copy of a short structure, so that the compiler can keep the structure itself in registers. */
+    if (__sluice_is_structure(length) && record) {
+        uint64_t copy[16];
+
+        __sluice_copy(copy, record, length);
+        return __sluice_producer_send(producer, copy, length, timeout_ms);
     }
     return __sluice_producer_send(producer, record, length, timeout_ms);
 }
 
 /* The length of the next record; or -1 if there is none, or an invalid one. The producer may be malicious: each word is loaded once. */
-__sluice_part int64_t __sluice_length(const struct sluice_consumer_head *head)
+__sluice_part int64_t __sluice_length(const struct sluice_consumer_head *head, const uint32_t *header)
 {
-    const uint32_t *header = (const uint32_t *)(const void *)__sluice_at(&head->ring, head->position);
-
     /* Pairs with the release of the producer that publishes the record. */
     if (__atomic_load_n(&header[1], __ATOMIC_ACQUIRE) == 1) {
         int64_t length = __atomic_load_n(&header[0], __ATOMIC_RELAXED);
@@ -263,10 +288,11 @@ __sluice_inline ssize_t sluice_consumer_recv(struct sluice_consumer *consumer, c
     struct sluice_consumer_head *head = (struct sluice_consumer_head *)(void *)consumer;
 
     if (__sluice_likely(head && record && head->position == head->released && __sluice_is_owned(&head->ring))) {
-        int64_t length = __sluice_length(head);
+        const uint32_t *header = __sluice_header(&head->ring, head->position);
+        int64_t length = __sluice_length(head, header);
 
         if (__sluice_likely(length >= 0)) {
-            *record = __sluice_at(&head->ring, head->position + __SLUICE_HEADER);
+            *record = __sluice_bytes(header);
             __sluice_advance(head, (uint64_t)length);
             head->ring.records++;
             return length;
@@ -284,11 +310,13 @@ __sluice_inline ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consu
         struct sluice_consumer_head next = *head;
         /* Records and the header after them are within the ring, so that the loop ends whatever the producer writes. */
         uint64_t last = next.released + next.ring.mask + 1 - __SLUICE_HEADER;
-        size_t received = 0;
+        struct iovec *record = records, *end = records + count;
+        size_t received;
 
-        for (; received < count; received++) {
-            int64_t length = __sluice_length(&next);
+        for (; record < end; record++) {
             uint64_t at = next.position;
+            const uint32_t *header = __sluice_header(&next.ring, at);
+            int64_t length = __sluice_length(&next, header);
 
             if (length < 0)
                 break;
@@ -297,9 +325,10 @@ __sluice_inline ssize_t sluice_consumer_recv_batch(struct sluice_consumer *consu
                 next.position = at;
                 break;
             }
-            records[received].iov_base = __sluice_at(&next.ring, at + __SLUICE_HEADER);
-            records[received].iov_len = (size_t)length;
+            record->iov_base = __sluice_bytes(header);
+            record->iov_len = (size_t)length;
         }
+        received = (size_t)(record - records);
         if (__sluice_likely(received > 0)) {
             head->position = next.position;
             head->stride = next.stride;
