@@ -27,8 +27,8 @@ demo: ## two containers, one device node, two files: nothing crosses; then each 
 check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 14 minutes at first
 	@tests/check
 
-check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed
-	@tests/check --all
+check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed; ARCH=arm64: the suite there
+	@$(if $(filter arm64,$(ARCH)),tests/arm64,tests/check --all)
 
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)

@@ -4,7 +4,8 @@
 
 # build_module KERNEL-DIR OUT FOLDER MAKE-ARGUMENTS...
 build_module() {
-	local kernel=$1 out=$2 folder=$3
+	local kernel=$1 out=$2 folder=$3 compiler=(CC=gcc-12)
 	shift 3
-	make --no-print-directory -C "$kernel/build" M="$out/$folder" CC=gcc-12 "$@"
+	[[ $(<"$kernel/release") != *-arm64 ]] || compiler=(ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- CC=aarch64-linux-gnu-gcc-12)
+	make --no-print-directory -C "$kernel/build" M="$out/$folder" "${compiler[@]}" "$@"
 }

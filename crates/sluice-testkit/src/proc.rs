@@ -23,15 +23,28 @@ pub enum Call {
 }
 
 impl Call {
+    /// Of two calls of which one replaces the other, later architectures have that one only.
     fn numbers(self) -> &'static [i64] {
         match self {
             // A named channel is opened by an ioctl.
             Call::Open => &[libc::SYS_openat, libc::SYS_ioctl],
             Call::Read => &[libc::SYS_read, libc::SYS_readv, libc::SYS_preadv2],
             Call::Write => &[libc::SYS_write, libc::SYS_writev, libc::SYS_pwritev2],
-            Call::Poll => &[libc::SYS_poll, libc::SYS_ppoll],
-            Call::Epoll => &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait],
-            Call::Select => &[libc::SYS_select, libc::SYS_pselect6],
+            Call::Poll => &[
+                #[cfg(target_arch = "x86_64")]
+                libc::SYS_poll,
+                libc::SYS_ppoll,
+            ],
+            Call::Epoll => &[
+                #[cfg(target_arch = "x86_64")]
+                libc::SYS_epoll_wait,
+                libc::SYS_epoll_pwait,
+            ],
+            Call::Select => &[
+                #[cfg(target_arch = "x86_64")]
+                libc::SYS_select,
+                libc::SYS_pselect6,
+            ],
             Call::Splice => &[libc::SYS_splice, libc::SYS_sendfile],
             Call::Ioctl => &[libc::SYS_ioctl],
             Call::UringEnter => &[libc::SYS_io_uring_enter],
