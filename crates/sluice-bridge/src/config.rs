@@ -11,6 +11,7 @@ use sluice_metrics::Address;
 use toml::Spanned;
 
 use crate::bus_rule::BusRule;
+use crate::channel::Identity;
 use crate::config_error::{ConfigError, Mistake};
 use crate::engine::nats;
 use crate::map_rule::{self, MapRule};
@@ -70,7 +71,7 @@ impl Config {
         let mut channels = BTreeSet::new();
         for rule in &config.buses {
             rule.check()?;
-            if !channels.insert(rule.channel()) {
+            if !channels.insert(Identity::new(rule.name(), rule.scope())) {
                 return Err(Mistake::at(
                     rule.place(),
                     format!(
@@ -180,6 +181,7 @@ pub fn check_token(key: &str, value: &Spanned<String>, max: usize) -> Result<(),
 pub mod tests {
     use super::*;
     use crate::bus_rule::Full;
+    use crate::engine::nats::NatsEngine;
 
     pub const HEAD: &str = "id = \"a\"\nserver = { urls = [\"nats://127.0.0.1:4222\"] }\n";
 
@@ -261,6 +263,17 @@ pub mod tests {
                 3,
                 "paths from / on",
             ),
+            (server("user = \"a\"\npassword = 5"), 5, "path"),
+            (
+                "id = \"a\"\n[server]\nurls = \"nats://a:secret@b\"".to_owned(),
+                3,
+                "a sequence",
+            ),
+            (
+                "id = \"a\"\nserver = \"nats://secret, expected @b\"".to_owned(),
+                2,
+                "write struct Server",
+            ),
             (server("certificate = \"/a\"\nkey = \"/b\""), 3, "for TLS"),
             (
                 server("credentials = \"/a\"\nnkey = \"/b\""),
@@ -333,6 +346,37 @@ pub mod tests {
     }
 
     #[test]
+    fn a_secret_in_place_of_its_file_is_not_repeated() {
+        let with_password = |text: &str| server(&format!("user = \"a\"\npassword = {text}"));
+        for text in [
+            "secret",
+            "\"secret",
+            "'secret",
+            "[secret",
+            "{ secret }",
+            "{ a = secret",
+            "se\u{1}cret",
+            "\"\\secret\"",
+            "\"secret\"",
+        ] {
+            let error = error(&with_password(text));
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert!(!error(&with_password("4711")).contains("4711"));
+        for key in ["password", "nkey", "credentials"] {
+            let user = if key == "password" {
+                "user = \"a\""
+            } else {
+                ""
+            };
+            let config = parse(&server(&format!("{user}\n{key} = \"/secret\"")));
+            let error = NatsEngine::check(&config.server).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(key) && !text.contains("secret"), "{text}");
+        }
+    }
+
+    #[test]
     fn nobody_in_an_allow_list_is_a_mistake() {
         let lines = "name = \"orders\"\ndirection = \"out\"\nsubject = \"orders\"\nallow = {}";
         assert!(error(&with_rule(lines)).contains("nobody"));
@@ -364,8 +408,10 @@ pub mod tests {
             let error = error(&format!("{HEAD}{}", scoped(scope)));
             assert!(error.contains("path from / on"), "{error}");
         }
-        let twice = format!("{HEAD}{}{}", scoped("/a/b"), scoped("//a/./b/"));
-        assert!(error(&twice).contains("has a rule already"));
+        for (one, other) in [("/a/b", "//a/./b/"), ("/", "/proc/self/root")] {
+            let twice = format!("{HEAD}{}{}", scoped(one), scoped(other));
+            assert!(error(&twice).contains("has a rule already"), "{other}");
+        }
     }
 
     #[test]

@@ -35,11 +35,20 @@ impl Mistake {
 /// The parser names what it expects, on several lines.
 impl From<toml::de::Error> for Mistake {
     fn from(error: toml::de::Error) -> Self {
+        let message = error.message().trim().replace('\n', ", ");
         Self {
             place: error.span(),
-            message: error.message().trim().replace('\n', ", "),
+            message: without_value(&message).unwrap_or(message),
         }
     }
+}
+
+/// Without the value of a wrong type, which may be a secret.
+fn without_value(message: &str) -> Option<String> {
+    let (kind, _) = message.split_once(": ")?;
+    let (_, expected) = message.rsplit_once(", expected ")?;
+    let names_value = matches!(kind, "invalid type" | "invalid value" | "invalid length");
+    names_value.then(|| format!("{kind}; write {expected}"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

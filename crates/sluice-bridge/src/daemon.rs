@@ -136,11 +136,15 @@ impl<E: Engine> Bridge<E> {
                 opening.clone(),
             ));
         }
-        for name in kept.keys() {
+        for (name, descriptor) in kept {
+            let lost = match rule::messages(&name, descriptor) {
+                Ok(0) | Err(_) => String::new(),
+                Ok(count) => format!("; {count} messages are lost"),
+            };
             log::line(format_args!(
-                "{name} of the last process is of no rule any more, and is closed"
+                "{name} of the last process is of no rule any more, and is closed{lost}"
             ));
-            bridge.manager.remove(name)?;
+            bridge.manager.remove(&name)?;
         }
         Ok(bridge)
     }
@@ -280,5 +284,5 @@ fn totals<E>(contexts: &[Rc<Context<E>>], maps: &[Rc<MapContext<E>>]) -> String 
 /// After this time without a message the service manager ends the process.
 fn watchdog() -> Option<Duration> {
     let limit: u64 = env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
-    Some(Duration::from_micros(limit))
+    (limit > 0).then_some(Duration::from_micros(limit))
 }

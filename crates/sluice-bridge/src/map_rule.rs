@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A rule of the configuration: a map, and the bucket that has the same entries.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use sluice::{Map, Name, Scope};
 use toml::Spanned;
 
 use crate::bus_rule::Permissions;
-use crate::channel;
+use crate::channel::{self, Identity};
 use crate::config::check_token;
 use crate::config_error::Mistake;
 
@@ -123,10 +124,11 @@ impl MapRule {
 
 /// Whether the rules contradict each other.
 pub fn check_all(rules: &[MapRule]) -> Result<(), Mistake> {
+    let mut maps = BTreeSet::new();
     for (position, rule) in rules.iter().enumerate() {
         rule.check()?;
         let before = &rules[..position];
-        if before.iter().any(|other| other.channel() == rule.channel()) {
+        if !maps.insert(Identity::new(rule.name(), rule.scope())) {
             return Err(Mistake::at(
                 rule.name.span(),
                 format!(

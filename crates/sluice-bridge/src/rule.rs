@@ -43,6 +43,9 @@ struct Endpoint {
     message_max: Option<u64>,
 }
 
+/// An open bus that has no window yet.
+type Subscribed = (Option<Sender>, Subscriber);
+
 /// The names of a rule's descriptors at the service manager.
 pub fn names(rule: &BusRule) -> [String; 2] {
     let hash = window::hash(&rule.channel());
@@ -61,11 +64,12 @@ pub async fn run<E: Engine>(
     let channel = context.rule.channel();
     let mut backoff = Backoff::new(REOPEN.0, REOPEN.1);
     let mut endpoint = restore(&context.rule, kept);
+    let mut subscribed = None;
     let mut told = String::new();
     while !*stop.borrow() {
         let opened = match endpoint.take() {
             Some(endpoint) => Ok(endpoint),
-            None => open(&context, &manager),
+            None => open(&context, &manager, &mut subscribed),
         };
         drop(opening.take());
         match opened {
@@ -132,18 +136,31 @@ async fn bridge<E: Engine>(
     }
 }
 
-fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> {
+/// `subscribed`: what an earlier call has opened before it failed. Messages that were sent since are in it.
+fn open<E: Engine>(
+    context: &Context<E>,
+    manager: &Manager,
+    subscribed: &mut Option<Subscribed>,
+) -> Result<Endpoint> {
     let rule = &context.rule;
-    let options = rule.bus()?;
     if !rule.is_out() {
         return Ok(Endpoint {
-            sender: Some(options.sender()?),
+            sender: Some(rule.bus()?.sender()?),
             ..Endpoint::default()
         });
     }
-    let (sender, subscriber) = subscribe(rule, &options)?;
+    let (sender, subscriber) = match subscribed.take() {
+        Some(both) => both,
+        None => subscribe(rule, &rule.bus()?)?,
+    };
     let info = subscriber.info()?;
-    let window = Window::new(window_size(rule, &info), &rule.channel(), subscriber.id())?;
+    let window = match Window::new(window_size(rule, &info), &rule.channel(), subscriber.id()) {
+        Ok(window) => window,
+        Err(error) => {
+            *subscribed = Some((sender, subscriber));
+            return Err(error);
+        }
+    };
     let subscriber = OwnedFd::from(subscriber);
     // Those of the last process, if they were not used.
     remove(rule, manager);
@@ -165,7 +182,7 @@ fn open<E: Engine>(context: &Context<E>, manager: &Manager) -> Result<Endpoint> 
     })
 }
 
-fn subscribe(rule: &BusRule, options: &Options) -> Result<(Option<Sender>, Subscriber)> {
+fn subscribe(rule: &BusRule, options: &Options) -> Result<Subscribed> {
     // A unicast bus has no policies. Of one that does not exist the open tells.
     let mode = match options.info() {
         Ok(info) => info.mode,
@@ -245,6 +262,18 @@ fn restore(rule: &BusRule, mut kept: Kept) -> Option<Endpoint> {
     }
 }
 
+/// The number of messages in a descriptor of a rule that was removed.
+pub fn messages(name: &str, descriptor: OwnedFd) -> Result<u64> {
+    match name.split_once('-') {
+        Some(("window", _)) => Window::messages(descriptor),
+        Some(("bus", _)) => {
+            let endpoint = Subscriber::attach(descriptor)?.info()?.endpoint;
+            Ok(endpoint.map_or(0, |endpoint| endpoint.lag))
+        }
+        _ => Ok(0),
+    }
+}
+
 fn note_lost(channel: &str, error: &anyhow::Error) {
     let text = sluice::explain(error.as_ref());
     log::line(format_args!(
@@ -265,10 +294,11 @@ fn restore_bus(rule: &BusRule, bus: OwnedFd, window: Option<&Window>) -> Result<
         Full::Block => Policy::Block,
         Full::Drop => Policy::Drop,
     };
+    let lag = info.endpoint.map_or(0, |endpoint| endpoint.lag);
     // None: a unicast bus.
     ensure!(
         policy.is_none_or(|policy| policy == expected),
-        "full was changed in the configuration"
+        "full was changed in the configuration; {lag} messages that were not received are lost"
     );
     ensure!(
         window.is_some_and(|window| window.subscriber() == subscriber.id()),

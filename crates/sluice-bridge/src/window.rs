@@ -106,6 +106,20 @@ impl Window {
 
     /// That of an earlier process, with its messages.
     pub fn restore(file: OwnedFd, channel: &str) -> Result<Self> {
+        let window = Self::read(file)?;
+        ensure!(
+            window.get(count::CHANNEL) == hash(channel),
+            "it is of another bus"
+        );
+        Ok(window)
+    }
+
+    /// The number of messages in the window of an earlier process, whatever its channel was.
+    pub fn messages(file: OwnedFd) -> Result<u64> {
+        Ok(Self::read(file)?.received.len() as u64)
+    }
+
+    fn read(file: OwnedFd) -> Result<Self> {
         let mut window = Self {
             memory: WindowMemory::restore(file)?,
             received: VecDeque::new(),
@@ -114,10 +128,6 @@ impl Window {
         ensure!(
             window.get(count::MAGIC) == MAGIC,
             "it is of another version"
-        );
-        ensure!(
-            window.get(count::CHANNEL) == hash(channel),
-            "it is of another bus"
         );
         let (tail, head) = (window.get(count::TAIL), window.get(count::HEAD));
         let used = head.wrapping_sub(tail);

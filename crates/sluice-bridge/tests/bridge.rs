@@ -532,3 +532,52 @@ fn a_client_of_nats_is_told_why_there_is_no_reply() {
     let log = bridge.stop();
     assert!(log.contains("without reply"), "{log}");
 }
+
+#[test]
+fn what_is_sent_before_there_is_memory_for_it_goes_out() {
+    let server = Server::start("memory");
+    let stream = Stream::create(&server);
+    // The bus of the rule does not exist yet.
+    let lines = "direction = \"out\"\nsubject = \"orders.new\"\nstream = \"ORDERS\"\nin_flight_bytes = 67108864";
+    let bridge = Bridge::start(&server, "a", &rule("memory", lines));
+    bridge.limit_memory(Some(64 << 20));
+    let sender = Bus::named("memory")
+        .create(true)
+        .policies([Policy::Drop, Policy::Block])
+        .sender()
+        .unwrap();
+    until("the bridge has failed", || {
+        bridge
+            .log()
+            .contains("no addresses for the bytes in flight")
+    });
+    for number in 0..3 {
+        sender.send(&body(number)).unwrap();
+    }
+    bridge.limit_memory(None);
+    stream.wait_for(3);
+    assert!(bridge.stop().contains("memory: 3 out, 0 in"));
+}
+
+#[test]
+fn messages_that_a_removed_rule_has_left_are_told() {
+    let mut server = Server::start("removed");
+    let stream = Stream::create(&server);
+    let mut bridge = Bridge::start(&server, "a", &rule("removed", OUT));
+    let sender = sender("removed");
+    sender.send(&body(0)).unwrap();
+    stream.wait_for(1);
+    server.kill();
+    for number in 1..4 {
+        sender.send(&body(number)).unwrap();
+    }
+    bridge.kill();
+    bridge.configure("");
+    bridge.restart();
+    let log = bridge.stop();
+    let lost = log.lines().filter_map(|line| {
+        let (_, lost) = line.split_once("is of no rule any more, and is closed; ")?;
+        lost.split(' ').next()?.parse::<u64>().ok()
+    });
+    assert_eq!(lost.sum::<u64>(), 3, "{log}");
+}

@@ -113,50 +113,48 @@ pub fn is_server(url: &str) -> bool {
 fn authenticated(server: &Server) -> Result<ConnectOptions> {
     let mut options = ConnectOptions::new().require_tls(server.uses_tls());
     if let Some(path) = &server.ca {
-        read_pem(path)?;
+        read_pem("ca", path)?;
         options = options.add_root_certificates(path.clone());
     }
     if let (Some(certificate), Some(key)) = (&server.certificate, &server.key) {
-        read_pem(certificate)?;
-        read_pem(key)?;
+        read_pem("certificate", certificate)?;
+        read_pem("key", key)?;
         options = options.add_client_certificate(certificate.clone(), key.clone());
     }
     if let Some(path) = &server.credentials {
-        let invalid = || {
-            let path = path.display();
-            format!("{path} has no credentials; give a file of 'nsc generate creds'")
-        };
-        options = options.credentials(&read(path)?).with_context(invalid)?;
+        let credentials = options.credentials(&read("credentials", path)?);
+        options = credentials.context(
+            "the file of server.credentials has none; give a file of 'nsc generate creds'",
+        )?;
     }
     if let Some(path) = &server.nkey {
-        let seed = read(path)?.trim().to_owned();
-        KeyPair::from_seed(&seed).with_context(|| {
-            let path = path.display();
-            format!("{path} has no seed; give a file with what 'nk -gen user' prints")
-        })?;
+        let seed = read("nkey", path)?.trim().to_owned();
+        KeyPair::from_seed(&seed).context(
+            "the file of server.nkey has no seed; give a file with what 'nk -gen user' prints",
+        )?;
         options = options.nkey(seed);
     }
     if let (Some(user), Some(path)) = (&server.user, &server.password) {
-        options = options.user_and_password(user.clone(), read(path)?.trim().to_owned());
+        let password = read("password", path)?.trim().to_owned();
+        options = options.user_and_password(user.clone(), password);
     }
     Ok(options)
 }
 
-fn read(path: &Path) -> Result<String> {
+/// An error names the key of the configuration and not the path, in whose place somebody may have written the secret.
+fn read(key: &str, path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| {
         format!(
-            "cannot read {}; give the bridge access to it",
-            path.display()
+            "cannot read the file of server.{key}; write its path, and give the bridge access to it"
         )
     })
 }
 
 /// The client reads the file at each connection; this finds its errors at the start.
-fn read_pem(path: &Path) -> Result<()> {
+fn read_pem(key: &str, path: &Path) -> Result<()> {
     ensure!(
-        read(path)?.contains("-----BEGIN "),
-        "{} has nothing in the format PEM; give such a file",
-        path.display()
+        read(key, path)?.contains("-----BEGIN "),
+        "the file of server.{key} has nothing in the format PEM; give such a file"
     );
     Ok(())
 }

@@ -74,6 +74,22 @@ impl Bridge {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
 
+    /// Limits the addresses of the process to those that it has and this number of bytes.
+    pub fn limit_memory(&self, more: Option<u64>) {
+        let pid = self.child.as_ref().unwrap().id();
+        let used = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        let pages: u64 = used.split(' ').next().unwrap().parse().unwrap();
+        let limit = more.map_or(libc::RLIM_INFINITY, |more| pages * 4096 + more);
+        let limit = libc::rlimit {
+            rlim_cur: limit,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        let (pid, old) = (pid as libc::pid_t, std::ptr::null_mut());
+        // SAFETY: the limit is valid.
+        let changed = unsafe { libc::prlimit(pid, libc::RLIMIT_AS, &limit, old) };
+        assert_eq!(changed, 0);
+    }
+
     pub fn reload(&self) {
         self.is_ready.store(false, Ordering::SeqCst);
         self.signal(Signal::SIGHUP);
