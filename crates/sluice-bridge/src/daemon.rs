@@ -4,6 +4,7 @@
 use std::env;
 use std::future::pending;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -157,6 +158,8 @@ impl<E: Engine> Bridge<E> {
         let (buses, maps) = (self.contexts.len(), self.maps.len());
         log::line(format_args!("started with {buses} buses and {maps} maps"));
         let mut status = interval(watchdog().map_or(STATUS, |limit| STATUS.min(limit / 2)));
+        let engine = self.engine.clone();
+        let mut failed = pin!(engine.failed());
         loop {
             let [terminate, interrupt, hangup] = &mut self.signals;
             tokio::select! {
@@ -169,6 +172,10 @@ impl<E: Engine> Bridge<E> {
                         sluice::explain(error.as_ref())
                     )),
                 },
+                () = &mut failed => {
+                    log::line(format_args!("the client of the server has failed; starting again"));
+                    return self.restart().await;
+                }
                 _ = status.tick() => {
                     let totals = totals(&self.contexts, &self.maps);
                     self.manager.send(&format!("WATCHDOG=1\nSTATUS={totals}")).ok();

@@ -18,7 +18,7 @@ use sluice::bus::{CallError, Client, Policy, SendError, Sender, Server as BusSer
 use tokio::runtime::Runtime;
 
 use support::daemon::{Bridge, as_user, metrics};
-use support::{LIMIT, Server, create_stream, runtime, until};
+use support::{LIMIT, Server, create_stream, publish_malformed, runtime, until};
 
 /// A stream, and a client of the server.
 struct Stream {
@@ -580,4 +580,36 @@ fn messages_that_a_removed_rule_has_left_are_told() {
         lost.split(' ').next()?.parse::<u64>().ok()
     });
     assert_eq!(lost.sum::<u64>(), 3, "{log}");
+}
+
+#[test]
+fn a_malformed_header_does_not_end_the_bridge() {
+    let server = Server::start("malformed");
+    let stream = Stream::create(&server);
+    let lines = "direction = \"in\"\nsubject = \"prices\"\ncreate = { capacity = 65536 }";
+    let rules = [rule("malformed-out", OUT), rule("malformed-in", lines)].concat();
+    let bridge = Bridge::start(&server, "a", &rules);
+    let sender = sender("malformed-out");
+    let mut prices = subscriber("malformed-in");
+    sender.send(&body(0)).unwrap();
+    stream.wait_for(1);
+    publish_malformed(&server, "prices");
+    sender.send(&body(1)).unwrap();
+    stream.wait_for(2);
+    let publish = || {
+        let client = stream.context.client();
+        let published = client.publish("prices", body(2).into());
+        stream.runtime.block_on(published).unwrap();
+    };
+    until("prices come in again", || {
+        publish();
+        prices
+            .try_recv()
+            .is_ok_and(|price| number(price.bytes()) == 2)
+    });
+    assert!(
+        bridge
+            .stop()
+            .contains("the client of the server has failed")
+    );
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use sluice_bridge::config::Config;
 use sluice_bridge::engine::nats::NatsEngine;
 use sluice_bridge::engine::{
@@ -15,7 +15,7 @@ use sluice_bridge::engine::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use support::{LIMIT, Server, create_stream, runtime};
+use support::{LIMIT, Server, create_stream, publish_malformed, runtime};
 
 type Consumer = <NatsEngine as Engine>::Consumer;
 type Publisher = <NatsEngine as Engine>::Publisher;
@@ -457,5 +457,17 @@ fn a_request_without_a_reply_says_why() {
             .await
             .unwrap_err();
         assert_eq!(failure.kind, FailureKind::TooLong, "{failure:?}");
+    });
+}
+
+#[test]
+fn a_malformed_header_is_told_as_a_failure() {
+    runtime().block_on(async {
+        let fixture = Fixture::start("malformed").await;
+        let _subscription = within(fixture.engine.subscribe("prices")).await.unwrap();
+        settle(&fixture.engine).await;
+        assert!(fixture.engine.failed().now_or_never().is_none());
+        publish_malformed(&fixture.server, "prices");
+        within(fixture.engine.failed()).await;
     });
 }

@@ -5,7 +5,7 @@ mod bucket;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -204,6 +204,10 @@ impl Engine for MemoryEngine {
 
     fn is_connected(&self) -> bool {
         !self.state.borrow().is_disconnected
+    }
+
+    async fn failed(&self) {
+        pending().await
     }
 
     async fn publish(&self, message: Message) -> Result<(), Failure> {

@@ -105,6 +105,9 @@ pub trait Engine: Clone + 'static {
 
     fn is_connected(&self) -> bool;
 
+    /// Returns when the engine has failed for good.
+    async fn failed(&self);
+
     /// A message of no stream. Returns when it has left this process.
     async fn publish(&self, message: Message) -> Result<(), Failure>;
 

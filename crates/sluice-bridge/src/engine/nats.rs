@@ -55,7 +55,7 @@ const GROUP: &str = "sluice-bridge";
 pub struct NatsEngine {
     client: Client,
     context: jetstream::Context,
-    /// Changes when a connection breaks.
+    /// Changes when a connection breaks, and closed when the client has ended.
     broken: watch::Receiver<()>,
 }
 
@@ -225,6 +225,12 @@ impl Engine for NatsEngine {
 
     fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
+    }
+
+    /// The task of the client panics when it receives a header with a carriage return, for example.
+    async fn failed(&self) {
+        let mut broken = self.broken.clone();
+        while broken.changed().await.is_ok() {}
     }
 
     async fn publish(&self, message: Message) -> Result<(), Failure> {

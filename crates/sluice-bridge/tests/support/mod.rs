@@ -6,6 +6,7 @@
 pub mod daemon;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -161,4 +162,20 @@ pub fn runtime() -> Runtime {
         .enable_all()
         .build()
         .unwrap()
+}
+
+/// A message whose header no client of NATS sends: the server takes it, and the client of the bridge panics.
+pub fn publish_malformed(server: &Server, subject: &str) {
+    let mut connection = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let header = "NATS/1.0\r\na: b\rc\r\n\r\n";
+    let len = header.len();
+    let text = format!(
+        "CONNECT {{\"verbose\":false,\"headers\":true}}\r\nHPUB {subject} {len} {len}\r\n{header}\r\nPING\r\n"
+    );
+    connection.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let mut lines = BufReader::new(connection);
+    while !answer.contains("PONG") {
+        assert!(lines.read_line(&mut answer).unwrap() > 0, "{answer}");
+    }
 }
