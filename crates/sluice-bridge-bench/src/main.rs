@@ -7,6 +7,7 @@
 //! itself.
 
 mod relay;
+mod relay_client;
 
 use std::collections::VecDeque;
 use std::env;
@@ -39,7 +40,16 @@ const PACED: u64 = 1000;
 const RATE: u64 = 200;
 const CAPACITY: u64 = 1 << 20;
 const URL: &str = "nats://127.0.0.1:4222";
-const WAYS: [&str; 5] = ["bus", "bridge", "nats", "nats-ids", "relay"];
+const WAYS: [&str; 7] = [
+    "bus",
+    "bridge",
+    "nats",
+    "nats-ids",
+    "relay",
+    "relay-ids",
+    "relay-client",
+];
+const RELAYS: [&str; 3] = ["relay", "relay-ids", "relay-client"];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -48,6 +58,10 @@ fn main() -> Result<()> {
         ["publish", way, count, rate] => publish(way, count.parse()?, rate.parse()?),
         ["relay", "out"] => relay::out(),
         ["relay", "in"] => relay::into(),
+        ["relay-ids", "out"] => relay::out_with_ids(),
+        ["relay-ids", "in"] => relay::into_acknowledged(),
+        ["relay-client", "out"] => runtime()?.block_on(relay_client::out()),
+        ["relay-client", "in"] => runtime()?.block_on(relay_client::into()),
         ["receive", way, count] => receive(way, count.parse()?),
         [server, bridge, rounds] => measure(server, bridge, rounds.parse()?),
         _ => bail!("usage: bench NATS-SERVER SLUICE-BRIDGE ROUNDS; tests/bridge-bench gives them"),
@@ -106,8 +120,8 @@ fn publish(way: &str, count: u64, rate: u64) -> Result<()> {
     }
     let name = match way {
         "bus" => "in",
-        "relay" => "relay",
-        _ => "out",
+        "bridge" => "out",
+        relay => relay,
     };
     let sender = bus(name).sender()?;
     let pace = Pace::new(rate);
@@ -250,8 +264,8 @@ impl Drop for Process {
 }
 
 struct Hosts {
-    /// The bridges, the server, and the relays.
-    processes: [Process; 5],
+    /// The bridges, the server, and two of each kind of relay.
+    processes: Vec<Process>,
     directory: PathBuf,
 }
 
@@ -278,18 +292,18 @@ impl Hosts {
             Process::start(Command::new(bridge).arg("run").arg("--config").arg(config))
         };
         // They exist as long as this process.
-        for name in ["in", "out", "relay"] {
+        let sources = || RELAYS.into_iter().chain(["out"]);
+        for name in sources().chain(["in"]) {
             std::mem::forget(bus(name).sender()?);
         }
-        let relay = |name: &str| start_itself(&["relay", name]);
-        let processes = [
-            start("out")?,
-            start("in")?,
-            server,
-            relay("out")?,
-            relay("in")?,
-        ];
-        for name in ["out", "relay"] {
+        let mut processes = vec![start("out")?, start("in")?, server];
+        for relay in RELAYS {
+            processes.extend([
+                start_itself(&[relay, "out"])?,
+                start_itself(&[relay, "in"])?,
+            ]);
+        }
+        for name in sources() {
             while bus(name).sender()?.info()?.subscribers == 0 {
                 sleep(Duration::from_millis(50));
             }
@@ -314,21 +328,29 @@ impl Drop for Hosts {
 
 async fn create_streams() -> Result<()> {
     let context = jetstream::new(async_nats::connect(URL).await?);
-    for name in ["BRIDGE", "NATS", "RELAY"] {
+    let create = async |name: &str, subject: &str| {
         let config = stream::Config {
             name: name.to_owned(),
-            subjects: vec![format!("{}.>", name.to_lowercase())],
+            subjects: vec![format!("{subject}.>")],
             storage: stream::StorageType::File,
             ..stream::Config::default()
         };
-        context.create_stream(config).await?;
-    }
-    let config = consumer::pull::Config {
-        durable_name: Some("relay".to_owned()),
-        ack_policy: consumer::AckPolicy::None,
-        ..consumer::pull::Config::default()
+        context.create_stream(config).await
     };
-    context.create_consumer_on_stream(config, "RELAY").await?;
+    create("BRIDGE", "bridge").await?;
+    create("NATS", "nats").await?;
+    for name in RELAYS {
+        create(name, name).await?;
+        let config = consumer::pull::Config {
+            durable_name: Some("relay".to_owned()),
+            ack_policy: match name {
+                "relay" => consumer::AckPolicy::None,
+                _ => consumer::AckPolicy::All,
+            },
+            ..consumer::pull::Config::default()
+        };
+        context.create_consumer_on_stream(config, name).await?;
+    }
     Ok(())
 }
 
@@ -337,8 +359,8 @@ struct Figures {
     rate: f64,
     p50: f64,
     p99: f64,
-    /// Processor time of a message, in µs: of both programs, of the bridges, of the server, and of the relays.
-    cpu: [f64; 6],
+    /// Processor time of a message, in µs: of both programs, and of the processes of [`Hosts`].
+    cpu: [f64; 10],
 }
 
 fn measure(server: &str, bridge: &str, rounds: usize) -> Result<()> {
@@ -375,7 +397,7 @@ fn measure_way(hosts: &Hosts, way: &str) -> Result<Figures> {
     let [rate, ..] = exchange(way, STREAMED, 0)?;
     // The last acknowledgements.
     sleep(Duration::from_millis(200));
-    let mut cpu = [0.0; 6];
+    let mut cpu = [0.0; 10];
     let after = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let time = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
     cpu[0] = time(after.user_time() - programs.user_time())
@@ -427,42 +449,53 @@ fn print(all: &[Vec<Figures>; WAYS.len()]) {
         let median = values[values.len() / 2];
         format!("{median:.digits$} [{first:.digits$}–{last:.digits$}]")
     };
-    type Value = fn(&Figures) -> f64;
-    let columns: [(&str, Value); 9] = [
-        ("messages/s", |figures| figures.rate),
-        ("p50, µs", |figures| figures.p50),
-        ("p99, µs", |figures| figures.p99),
-        ("processor time of both programs, µs", |figures| {
-            figures.cpu[0]
-        }),
-        ("of the bridge out, µs", |figures| figures.cpu[1]),
-        ("of the bridge in, µs", |figures| figures.cpu[2]),
-        ("of the server, µs", |figures| figures.cpu[3]),
-        ("of the relay out, µs", |figures| figures.cpu[4]),
-        ("of the relay in, µs", |figures| figures.cpu[5]),
+    let names = [
+        "messages/s",
+        "p50, µs",
+        "p99, µs",
+        "processor time of both programs, µs",
+        "of the bridge out, µs",
+        "of the bridge in, µs",
+        "of the server, µs",
+        "of the relay out, µs",
+        "of the relay in, µs",
+        "of the relay-ids out, µs",
+        "of the relay-ids in, µs",
+        "of the relay-client out, µs",
+        "of the relay-client in, µs",
     ];
-    let [_, bridge, rivals @ .., relay] = all;
-    let names = WAYS.join(" | ");
+    let value = |figures: &Figures, row: usize| match row {
+        0 => figures.rate,
+        1 => figures.p50,
+        2 => figures.p99,
+        _ => figures.cpu[row - 3],
+    };
+    let [_, bridge, plain, with_ids, relays @ ..] = all;
+    let ways = WAYS.join(" | ");
+    let against = RELAYS.map(|relay| format!("{relay} ÷ nats")).join(" | ");
     println!(
-        "| | {names} | bridge ÷ nats | bridge ÷ nats-ids | relay ÷ nats |\n|{}",
-        "---|".repeat(WAYS.len() + 4)
+        "| | {ways} | bridge ÷ nats | bridge ÷ nats-ids | {against} |\n|{}",
+        "---|".repeat(WAYS.len() + RELAYS.len() + 3)
     );
-    for (row, (name, value)) in columns.into_iter().enumerate() {
-        let figures = all
-            .each_ref()
-            .map(|figures| spread(figures.iter().map(value).collect(), 0));
-        let [plain, _] = rivals;
-        let pairs = [(bridge, plain), (bridge, &rivals[1]), (relay, plain)];
-        let ratios = pairs.map(|(one, rival)| {
-            let rounds = one.iter().zip(rival);
-            let ratios = rounds.map(|(one, rival)| value(one) / value(rival));
-            // Processor time is of different processes.
-            if row < 3 {
-                spread(ratios.collect(), 2)
-            } else {
-                "–".to_owned()
-            }
+    for (row, name) in names.into_iter().enumerate() {
+        let figures = all.each_ref().map(|figures| {
+            let values = figures.iter().map(|figures| value(figures, row));
+            spread(values.collect(), 0)
         });
+        let pairs = [(bridge, plain), (bridge, with_ids)].into_iter();
+        let pairs = pairs.chain(relays.iter().map(|relay| (relay, plain)));
+        let ratios: Vec<String> = pairs
+            .map(|(one, rival)| {
+                let rounds = one.iter().zip(rival);
+                let ratios = rounds.map(|(one, rival)| value(one, row) / value(rival, row));
+                // Processor time is of different processes.
+                if row < 3 {
+                    spread(ratios.collect(), 2)
+                } else {
+                    "–".to_owned()
+                }
+            })
+            .collect();
         println!(
             "| {name} | {} | {} |",
             figures.join(" | "),
