@@ -3,10 +3,15 @@ use std::process::ExitCode;
 
 use anyhow::Error;
 use clap::Parser as _;
+use mimalloc::MiMalloc;
 use sluice_bridge::config::Config;
 use sluice_bridge::notify::kept_descriptors;
 use sluice_bridge::options::{Command, Options};
 use sluice_bridge::{daemon, log};
+
+/// The client allocates a dozen times per message, and frees as many as are in flight at once.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The configuration is wrong, as with a wrong option: another attempt would fail, too.
 const USAGE: u8 = 2;
