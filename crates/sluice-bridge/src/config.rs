@@ -423,4 +423,69 @@ pub mod tests {
         assert_ne!(consumer("a", "b-c"), consumer("a-b", "c"));
         assert_ne!(consumer("a", "b=c"), consumer("a", "b_c"));
     }
+
+    /// A configuration with all keys.
+    const ALL: &str = r#"id = "a"
+metrics = "127.0.0.1:9751"
+[server]
+urls = ["tls://nats.example:4222", "tls://[::1]:4222"]
+ca = "/ca"
+certificate = "/certificate"
+key = "/key"
+user = "a"
+password = "/password"
+[[bus]]
+name = "orders"
+scope = "/sys/fs/cgroup/a"
+direction = "both"
+subject = "orders.new"
+stream = "ORDERS"
+consumer = "c"
+full = "drop"
+allow = { uid = [0, 1000], gid = [7] }
+in_flight = 8
+in_flight_bytes = 65536
+create = { mode = "broadcast", capacity = 65536, permissions = "660" }
+[[bus]]
+name = "sums"
+direction = "out"
+subject = "sums"
+requests = { timeout_ms = 2000 }
+[[map]]
+name = "settings"
+bucket = "settings"
+direction = "out"
+ttl = false
+create = { capacity = 65536, permissions = "600" }
+"#;
+
+    #[test]
+    fn no_text_is_a_panic() {
+        assert_eq!(parse(ALL).buses.len(), 2);
+        let all: Vec<char> = ALL.chars().chain("ö\u{0}\\".chars()).collect();
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let mut valid = 0;
+        for _ in 0..5000 {
+            let mut text: Vec<char> = ALL.chars().collect();
+            for _ in 0..=random(3) {
+                let (from, len) = (random(text.len()), random(12));
+                let to = text.len().min(from + len);
+                let begin = random(all.len() - 12);
+                let new = all[begin..begin + random(12)].iter().copied();
+                text.splice(from..to, new);
+            }
+            let text: String = text.into_iter().collect();
+            match Config::parse("bridge.toml", &text) {
+                Ok(_) => valid += 1,
+                Err(error) => assert!(error.to_string().starts_with("bridge.toml"), "{error}"),
+            }
+        }
+        assert!(valid > 0);
+    }
 }
