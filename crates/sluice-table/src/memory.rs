@@ -18,10 +18,16 @@ pub trait Memory {
     /// Copies from the position of a word, within a cell. The bytes may be of several changes, as those of atomic loads.
     #[inline]
     fn copy(&self, mut at: u64, to: &mut [u8]) {
-        for bytes in to.chunks_mut(size_of::<u64>()) {
-            let word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
-            bytes.copy_from_slice(&word[..bytes.len()]);
+        // Copies of whole words are no calls.
+        let mut words = to.chunks_exact_mut(size_of::<u64>());
+        for bytes in &mut words {
+            bytes.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
             at += size_of::<u64>() as u64;
+        }
+        let rest = words.into_remainder();
+        if !rest.is_empty() {
+            let word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
+            rest.copy_from_slice(&word[..rest.len()]);
         }
     }
 }
