@@ -6,11 +6,13 @@ pub(super) mod access;
 mod bpf;
 mod lmdb;
 mod netlink;
+mod one_call;
 pub(super) mod redis;
 mod shared_map;
 pub(super) mod sluice_map;
 mod sluice_mapped;
 pub(super) mod store;
+mod table;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -41,17 +43,23 @@ pub struct StoreMechanism<R> {
 }
 
 #[rustfmt::skip]
-static STORES: [StoreMechanism<StoreResources>; 9] = [
+static STORES: [StoreMechanism<StoreResources>; 12] = [
     StoreMechanism { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
     StoreMechanism { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
     StoreMechanism { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
     StoreMechanism { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
     StoreMechanism { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
     StoreMechanism { name: "lmdb", unavailable: |_| None, create: lmdb::create },
+    StoreMechanism { name: "mapped-table", unavailable: |_| None, create: table::create },
+    StoreMechanism { name: "pread", unavailable: |_| None, create: one_call::create_pread },
+    StoreMechanism { name: "getppid", unavailable: |_| None, create: one_call::create_getppid },
     StoreMechanism { name: MAPPED, unavailable: sluice_map::unavailable, create: sluice_mapped::create },
     StoreMechanism { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
     StoreMechanism { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
 ];
+
+/// What needs no module, for comparisons on a machine that loads none.
+const WITHOUT_MODULE: &[&str] = &["mapped-table", "lmdb", "pread", "getppid"];
 
 pub const GET: Kind = Kind {
     name: "a get",
@@ -89,10 +97,10 @@ static KINDS: [Kind; 12] = [
         mechanisms: &[FD, NETLINK, "shared-map"], longer: &["shared-map-rwsem"], ..GET },
     Kind { name: "processor time of a get, beside a writer", metric: Metric::Cost, neighbour: Some(Process::set_next),
         mechanisms: &[FD, NETLINK, "shared-map"], longer: &["shared-map-rwsem"], ..GET },
-    GET,
+    Kind { longer: WITHOUT_MODULE, ..GET },
     Kind { name: "one of 64 gets", step: |process| process.get_group(true), batch: Some(BATCH),
         labels: &[("shared-map", "shared-map, one by one"), ("bpf-map", "bpf-map, one by one")], ..GET },
-    Kind { name: "a get of 100,000", mechanisms: MANY, ..MANY_GETS },
+    Kind { name: "a get of 100,000", mechanisms: MANY, longer: WITHOUT_MODULE, ..MANY_GETS },
     Kind { name: "a get of 100,000, beside other work", mechanisms: &[MAPPED, FD], neighbour: Some(Process::write_to_nothing), ..MANY_GETS },
     Kind { name: "a get of 100,000, beside a writer", mechanisms: &[MAPPED, FD], neighbour: Some(Process::set_next), ..MANY_GETS },
     Kind { name: "a set of 100,000", mechanisms: MANY, step: Process::set_group, ..MANY_GETS },
