@@ -110,11 +110,11 @@ struct sluice_map_entry {
 	struct rhash_head node;
 	struct sluice_map_value __rcu *value;	/* stored under the shard's lock */
 	u32 hash;
-	u32 key_length;
+	u16 key_length;
+	bool expires;			/* in the index of times; under the shard's lock */
 	refcount_t refs;		/* of the table, and of events */
 	u32 charged;			/* bytes */
-	bool expires;			/* in the index of times; under the shard's lock */
-	u32 cell;			/* its number in the mapped table, or 0; likewise */
+	struct sluice_map_cell *cell;	/* in the mapped table, or NULL; under the shard's lock */
 	u64 id;				/* number of the change that created it */
 	struct rb_node by_id;		/* in the shard's index, under its lock */
 	struct rb_node by_time;		/* in its index of times, likewise, if it expires */

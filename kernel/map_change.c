@@ -224,6 +224,16 @@ static u64 take_number(struct sluice_map *map, struct sluice_map_entry *entry, u
 	return atomic64_inc_return(&map->sequence);	/* (map-L), (map-N) */
 }
 
+/* @value: NULL: the entry was removed. */
+static void end_mapped(struct sluice_map *map, const struct sluice_map_entry *entry,
+		       struct sluice_map_cell *cell, const struct sluice_map_value *value)
+{
+	if (value)
+		sluice_map_mapped_end(map, cell, value);
+	else
+		sluice_map_mapped_end_removal(map, cell, entry);
+}
+
 /*
  * The only place where a change gets its number, takes effect and is told to the sinks, after
  * everything that can fail. The log is told after the effect: a reader of the event finds the
@@ -242,10 +252,11 @@ static __always_inline u64 publish(struct sluice_map *map, struct sluice_map_sha
 	struct sluice_map_cell *cell = NULL;
 
 	if (map->mapped)
-		cell = sluice_map_mapped_begin(map, entry, event == SLUICE_MAP_CREATED);
+		cell = event == SLUICE_MAP_CREATED ? sluice_map_mapped_begin_new(map, entry) :
+						     sluice_map_mapped_begin(entry);
 	version = take_effect(map, shard, entry, event, change, sequence);
 	if (map->mapped)
-		sluice_map_mapped_end(map, entry, cell, value_of(shard, entry));
+		end_mapped(map, entry, cell, value_of(shard, entry));
 	sluice_map_log(map, sequence, event, version, entry);
 	if (event == SLUICE_MAP_DELETED || event == SLUICE_MAP_EXPIRED)
 		sluice_map_entry_put(entry);
@@ -374,10 +385,10 @@ static int restore_locked(struct sluice_map *map, struct sluice_map_shard *shard
 	change->value->version = change->version;
 	entry = take_entry(change);
 	if (map->mapped)
-		cell = sluice_map_mapped_begin(map, entry, true);
+		cell = sluice_map_mapped_begin_new(map, entry);
 	make_visible(map, shard, entry, change->value, ++map->restored);
 	if (map->mapped)
-		sluice_map_mapped_end(map, entry, cell, change->value);
+		sluice_map_mapped_end(map, cell, change->value);
 	change->value = NULL;
 	return 0;
 }

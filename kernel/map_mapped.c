@@ -30,14 +30,15 @@ struct sluice_map_mapped {
 	struct sluice_map_header *header;
 	u64 seed;
 	u32 block_mask;
+	u32 cell_size;
 	unsigned int cell_shift;
 };
 
 /* ---- the table ---- */
 
-static u32 map_mapped_cell_size(const struct sluice_map_params *params)
+u32 sluice_map_mapped_cell_size(const struct sluice_map_params *params)
 {
-	return params->cell ?: DEFAULT_CELL;
+	return params->flags & SLUICE_MAP_MAPPED ? params->cell ?: DEFAULT_CELL : 0;
 }
 
 u64 sluice_map_mapped_size(const struct sluice_map_params *params)
@@ -47,7 +48,7 @@ u64 sluice_map_mapped_size(const struct sluice_map_params *params)
 
 bool sluice_map_mapped_is_valid(const struct sluice_map_params *params)
 {
-	u32 cell = map_mapped_cell_size(params);
+	u32 cell = sluice_map_mapped_cell_size(params);
 
 	if (!(params->flags & SLUICE_MAP_MAPPED))
 		return !params->table && !params->cell;
@@ -59,10 +60,11 @@ bool sluice_map_mapped_is_valid(const struct sluice_map_params *params)
 static void map_mapped_init(struct sluice_map_mapped *mapped,
 			    const struct sluice_map_params *params)
 {
-	u32 cell = map_mapped_cell_size(params);
+	u32 cell = sluice_map_mapped_cell_size(params);
 
 	mapped->header = (void *)sluice_ring_memory_ctrl(mapped->memory, SLUICE_RING_SIDE_PRODUCER);
 	mapped->seed = get_random_u64();
+	mapped->cell_size = cell;
 	mapped->cell_shift = ilog2(cell);
 	mapped->block_mask = (params->table >> mapped->cell_shift >> BLOCK_SHIFT) - 1;
 	*mapped->header = (struct sluice_map_header) {
@@ -130,7 +132,7 @@ bool sluice_map_mapped_is_as(const struct sluice_map *map, const struct sluice_m
 	if (!map->mapped || !(params->flags & SLUICE_MAP_MAPPED))
 		return !map->mapped && !(params->flags & SLUICE_MAP_MAPPED);
 	return sluice_map_mapped_table(map) == params->table &&
-	       sluice_map_mapped_cell(map) == map_mapped_cell_size(params);
+	       sluice_map_mapped_cell(map) == sluice_map_mapped_cell_size(params);
 }
 
 int sluice_map_mapped_mmap(const struct sluice_map *map, struct vm_area_struct *vma)
@@ -196,11 +198,19 @@ static void map_mapped_count_unplaced(const struct sluice_map_mapped *mapped, in
 	atomic64_add(number, (atomic64_t *)&mapped->header->unplaced);
 }
 
+/* Whose tag has this index in the bucket. */
+static struct sluice_map_cell *map_mapped_cell(const struct sluice_map_mapped *mapped, u32 block,
+					       u32 index)
+{
+	return map_mapped_at(mapped, (block << BLOCK_SHIFT) + index + 1);
+}
+
 /*
- * The number of a cell of the block that the caller has taken, or 0. Readers read the cell first
- * that is tried first here, and then usually do not need the cache line of the bucket.
+ * A cell of the block that the caller has taken, or NULL. Readers read the cell first that is tried
+ * first here, and then usually do not need the cache line of the bucket.
  */
-static u32 map_mapped_take_cell_of(const struct sluice_map_mapped *mapped, u32 block, u32 tag)
+static struct sluice_map_cell *map_mapped_take_cell_of(const struct sluice_map_mapped *mapped,
+						       u32 block, u32 tag)
 {
 	struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
 	u32 first = mul_u32_u32(tag, SLUICE_MAP_BUCKET_CELLS) >> 32, i;
@@ -209,57 +219,72 @@ static u32 map_mapped_take_cell_of(const struct sluice_map_mapped *mapped, u32 b
 		u32 index = (first + i) % SLUICE_MAP_BUCKET_CELLS;
 
 		if (!READ_ONCE(bucket->tags[index]) && !cmpxchg(&bucket->tags[index], 0, tag))
-			return (block << BLOCK_SHIFT) + index + 1;
+			return map_mapped_cell(mapped, block, index);
 	}
-	return 0;
+	return NULL;
 }
 
-static u32 map_mapped_take_cell(const struct sluice_map_mapped *mapped, u32 home, u32 tag)
+/* Whether the cell was in the block; then it is free. */
+static bool map_mapped_free_cell_of(const struct sluice_map_mapped *mapped, u32 block, u32 tag,
+				    const struct sluice_map_cell *cell)
 {
-	u32 probes = min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1, probe, cell = 0;
+	struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
+	u32 i;
 
-	for (probe = 0; probe < probes && !cell; probe++)
-		cell = map_mapped_take_cell_of(mapped, (home + probe) & mapped->block_mask, tag);
-	return cell;
+	for (i = 0; i < SLUICE_MAP_BUCKET_CELLS; i++) {
+		if (READ_ONCE(bucket->tags[i]) != tag || map_mapped_cell(mapped, block, i) != cell)
+			continue;
+		smp_store_release(&bucket->tags[i], 0);	/* (map-M) */
+		return true;
+	}
+	return false;
 }
 
-static bool map_mapped_key_fits(const struct sluice_map_mapped *mapped,
-				const struct sluice_map_entry *entry)
+static u32 map_mapped_tag(u64 hash)
 {
-	return sizeof(struct sluice_map_cell) + entry->key_length <= BIT(mapped->cell_shift);
+	return (u32)hash ?: 1;
 }
 
-/* Not inline: it would slow down the changes of entries that have a cell. */
-static noinline void map_mapped_place(const struct sluice_map_mapped *mapped,
-				      struct sluice_map_entry *entry)
+/* How many blocks may have the entry. */
+static u32 map_mapped_probes(const struct sluice_map_mapped *mapped,
+			     const struct sluice_map_entry *entry)
 {
+	if (sizeof(struct sluice_map_cell) + entry->key_length > mapped->cell_size)
+		return 0;
+	return min_t(u32, SLUICE_MAP_PROBES - 1, mapped->block_mask) + 1;
+}
+
+/* Gives the entry a cell, if one is free. */
+static void map_mapped_place(const struct sluice_map_mapped *mapped, struct sluice_map_entry *entry)
+{
+	u32 probes = map_mapped_probes(mapped, entry), probe;
 	u64 hash = map_mapped_hash(mapped, entry);
 	u32 home = map_mapped_home(mapped, hash);
 
-	if (map_mapped_key_fits(mapped, entry))
-		entry->cell = map_mapped_take_cell(mapped, home, (u32)hash ?: 1);
+	for (probe = 0; probe < probes && !entry->cell; probe++)
+		entry->cell = map_mapped_take_cell_of(mapped, (home + probe) & mapped->block_mask,
+						      map_mapped_tag(hash));
 	if (!entry->cell)
 		map_mapped_count_unplaced(mapped, 1);
-	if (entry->cell >> BLOCK_SHIFT != home || !entry->cell)
+	if (!entry->cell || probe > 1)
 		map_mapped_count_elsewhere(mapped, home, 1);
 }
 
-/* Not inline: see map_mapped_place(). */
-static noinline void map_mapped_displace(const struct sluice_map_mapped *mapped,
-					 struct sluice_map_entry *entry)
+static void map_mapped_displace(const struct sluice_map_mapped *mapped,
+				const struct sluice_map_entry *entry)
 {
-	u32 home = map_mapped_home(mapped, map_mapped_hash(mapped, entry));
-	u32 block = entry->cell >> BLOCK_SHIFT, i = (entry->cell & (BIT(BLOCK_SHIFT) - 1)) - 1;
+	u32 probes = map_mapped_probes(mapped, entry), probe;
+	u64 hash = map_mapped_hash(mapped, entry);
+	u32 home = map_mapped_home(mapped, hash);
+	bool is_free = !entry->cell;
 
-	if (entry->cell) {
-		struct sluice_map_bucket *bucket = map_mapped_bucket(mapped, block);
-
-		smp_store_release(&bucket->tags[i], 0);	/* (map-M) */
-	} else {
+	if (!entry->cell)
 		map_mapped_count_unplaced(mapped, -1);
-	}
+	for (probe = 0; probe < probes && !is_free; probe++)
+		is_free = map_mapped_free_cell_of(mapped, (home + probe) & mapped->block_mask,
+						  map_mapped_tag(hash), entry->cell);
 	smp_mb__before_atomic();	/* (map-M) */
-	if (block != home || !entry->cell)
+	if (!entry->cell || probe > 1)
 		map_mapped_count_elsewhere(mapped, home, -1);
 }
 
@@ -271,80 +296,70 @@ static u32 map_mapped_value_at(u32 key_length)
 	return sizeof(struct sluice_map_cell) + ALIGN(key_length, sizeof(u64));
 }
 
-static u32 map_mapped_end_of(const struct sluice_map_cell *cell)
+/* The bytes of the value that are in the cell. */
+static u32 map_mapped_length(const struct sluice_map_cell *cell)
 {
-	u32 length = cell->value_length == SLUICE_MAP_CELL_ASK ? 0 : cell->value_length;
-
-	return map_mapped_value_at(cell->key_length) + length;
-}
-
-static void map_mapped_store_value(const struct sluice_map_mapped *mapped,
-				   struct sluice_map_cell *cell,
-				   const struct sluice_map_value *value)
-{
-	u32 at = map_mapped_value_at(cell->key_length);
-
-	cell->version = value->version;
-	cell->expires_ns = value->expires;
-	cell->value_length = SLUICE_MAP_CELL_ASK;
-	if (value->length > BIT(mapped->cell_shift) - at)
-		return;
-	cell->value_length = value->length;
-	sluice_copy((u8 *)cell + at, value->bytes, value->length);
+	return cell->value_length == SLUICE_MAP_CELL_ASK ? 0 : cell->value_length;
 }
 
 static void map_mapped_store(const struct sluice_map_mapped *mapped, struct sluice_map_cell *cell,
-			     const struct sluice_map_entry *entry,
 			     const struct sluice_map_value *value)
 {
-	u32 end = map_mapped_end_of(cell), now;
+	u32 at = map_mapped_value_at(cell->key_length), before = map_mapped_length(cell);
+	bool fits = value->length <= mapped->cell_size - at;
+	u32 now = fits ? value->length : 0;
 
-	/* Behind the key the cell is zero, on which readers rely. */
-	if (!cell->key_length) {
-		cell->key_length = entry->key_length;
-		memcpy(cell + 1, entry->key, entry->key_length);
-	}
-	map_mapped_store_value(mapped, cell, value);
-	now = map_mapped_end_of(cell);
-	if (now < end)
-		memset((u8 *)cell + now, 0, end - now);
+	cell->version = value->version;
+	cell->expires_ns = value->expires;
+	cell->value_length = fits ? now : SLUICE_MAP_CELL_ASK;
+	sluice_copy((u8 *)cell + at, value->bytes, now);
+	if (now < before)
+		memset((u8 *)cell + at + now, 0, before - now);
 }
 
 /* All but the sequence. */
 static void map_mapped_clear(struct sluice_map_cell *cell)
 {
-	u32 end = map_mapped_end_of(cell);
+	u32 end = map_mapped_value_at(cell->key_length) + map_mapped_length(cell);
 
 	memset(&cell->version, 0, end - offsetof(struct sluice_map_cell, version));
 }
 
-struct sluice_map_cell *sluice_map_mapped_begin(struct sluice_map *map,
-						struct sluice_map_entry *entry, bool is_new)
+struct sluice_map_cell *sluice_map_mapped_begin_new(struct sluice_map *map,
+						    struct sluice_map_entry *entry)
 {
 	struct sluice_map_cell *cell;
 
-	if (is_new)
-		map_mapped_place(map->mapped, entry);
-	if (!entry->cell)
+	map_mapped_place(map->mapped, entry);
+	cell = sluice_map_mapped_begin(entry);
+	if (!cell)
 		return NULL;
-	cell = map_mapped_at(map->mapped, entry->cell);
-	WRITE_ONCE(cell->sequence, cell->sequence + 1);
-	smp_wmb();	/* (map-M) */
+	/* Behind the key the cell is zero, on which readers rely. */
+	cell->key_length = entry->key_length;
+	memcpy(cell + 1, entry->key, entry->key_length);
 	return cell;
 }
 
-void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entry,
-			   struct sluice_map_cell *cell, const struct sluice_map_value *value)
+static void map_mapped_end_change(struct sluice_map_cell *cell)
 {
-	struct sluice_map_mapped *mapped = map->mapped;
+	smp_store_release(&cell->sequence, cell->sequence + 1);	/* (map-M) */
+}
 
+void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_cell *cell,
+			   const struct sluice_map_value *value)
+{
+	if (!cell)
+		return;
+	map_mapped_store(map->mapped, cell, value);
+	map_mapped_end_change(cell);
+}
+
+void sluice_map_mapped_end_removal(struct sluice_map *map, struct sluice_map_cell *cell,
+				   const struct sluice_map_entry *entry)
+{
 	if (cell) {
-		if (value)
-			map_mapped_store(mapped, cell, entry, value);
-		else
-			map_mapped_clear(cell);
-		smp_store_release(&cell->sequence, cell->sequence + 1);	/* (map-M) */
+		map_mapped_clear(cell);
+		map_mapped_end_change(cell);
 	}
-	if (!value)
-		map_mapped_displace(mapped, entry);
+	map_mapped_displace(map->mapped, entry);
 }

@@ -43,12 +43,10 @@
 
 #include <linux/types.h>
 
-struct sluice_map;
-struct sluice_map_cell;
-struct sluice_map_entry;
-struct sluice_map_mapped;
-struct sluice_map_params;
-struct sluice_map_value;
+#include <uapi/linux/sluice.h>
+
+#include "map.h"
+
 struct vm_area_struct;
 
 /**
@@ -58,6 +56,14 @@ struct vm_area_struct;
  * Return: true if they are valid, also for a map without a table.
  */
 bool sluice_map_mapped_is_valid(const struct sluice_map_params *params);
+
+/**
+ * sluice_map_mapped_cell_size() - returns the bytes of a cell of the table that parameters request
+ * @params: the parameters of a map
+ *
+ * Return: the bytes; 0: the map has no table.
+ */
+u32 sluice_map_mapped_cell_size(const struct sluice_map_params *params);
 
 /**
  * sluice_map_mapped_size() - returns the bytes of a table that the limits of channels count
@@ -90,27 +96,56 @@ void sluice_map_mapped_free(struct sluice_map *map);
 
 /**
  * sluice_map_mapped_begin() - begins a change of the cell of an entry
- * @map: the map, with a table
- * @entry: the entry
- * @is_new: the change creates the entry, which takes a cell, if one is free
+ * @entry: the entry, of a map with a table
+ *
+ * Inline, because a set of a short value takes little more time than some calls.
  *
  * Context: under the shard's lock, before the change takes effect.
  * Return: the cell, or NULL: the entry has none.
  */
-struct sluice_map_cell *sluice_map_mapped_begin(struct sluice_map *map,
-						struct sluice_map_entry *entry, bool is_new);
+static inline struct sluice_map_cell *sluice_map_mapped_begin(const struct sluice_map_entry *entry)
+{
+	struct sluice_map_cell *cell = entry->cell;
+
+	if (!cell)
+		return NULL;
+	WRITE_ONCE(cell->sequence, cell->sequence + 1);
+	smp_wmb();	/* (map-M) */
+	return cell;
+}
 
 /**
- * sluice_map_mapped_end() - ends a change of the cell of an entry
+ * sluice_map_mapped_begin_new() - begins the change that creates an entry
  * @map: the map, with a table
- * @entry: the entry
- * @cell: what sluice_map_mapped_begin() has returned
- * @value: its value; NULL: the entry was removed
+ * @entry: the entry, which takes a cell, if one is free
+ *
+ * Context: under the shard's lock, before the change takes effect.
+ * Return: the cell, or NULL: the entry has none.
+ */
+struct sluice_map_cell *sluice_map_mapped_begin_new(struct sluice_map *map,
+						    struct sluice_map_entry *entry);
+
+/**
+ * sluice_map_mapped_end() - ends a change of the value of an entry
+ * @map: the map, with a table
+ * @cell: what the begin of the change has returned
+ * @value: the value
  *
  * Context: under the shard's lock, after the change has taken effect.
  */
-void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_entry *entry,
-			   struct sluice_map_cell *cell, const struct sluice_map_value *value);
+void sluice_map_mapped_end(struct sluice_map *map, struct sluice_map_cell *cell,
+			   const struct sluice_map_value *value);
+
+/**
+ * sluice_map_mapped_end_removal() - ends the removal of an entry
+ * @map: the map, with a table
+ * @cell: what sluice_map_mapped_begin() has returned
+ * @entry: the entry
+ *
+ * Context: under the shard's lock, after the removal has taken effect.
+ */
+void sluice_map_mapped_end_removal(struct sluice_map *map, struct sluice_map_cell *cell,
+				   const struct sluice_map_entry *entry);
 
 /**
  * sluice_map_mapped_destroy() - tells readers that the map is destroyed
