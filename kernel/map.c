@@ -11,6 +11,7 @@
 #include "kind.h"
 #include "map.h"
 #include "map_mapped.h"
+#include "quota.h"
 #include "stream.h"
 #include "user_struct.h"
 
@@ -453,8 +454,12 @@ static struct sluice_map *map_create_once(const struct sluice_channel_request *r
 	err = sluice_stream_ask(map->stream, request);
 	if (!err)
 		return map;
-	if (err == -ESTALE)
+	if (err == -ESTALE) {
 		sluice_stream_get_table(map->stream, params);
+		/* The keeper may hold the map a little longer; the next one is charged as well. */
+		sluice_map_mapped_free(map);
+		sluice_quota_uncommit(map->channel.charge);
+	}
 	sluice_channel_put(&map->channel);
 	return ERR_PTR(err);
 }

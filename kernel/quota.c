@@ -378,10 +378,16 @@ int sluice_quota_commit(struct sluice_quota_charge *charge)
 	return err;
 }
 
-void sluice_quota_uncharge(struct sluice_quota_charge *charge)
+void sluice_quota_uncommit(struct sluice_quota_charge *charge)
 {
 	if (charge->committed)
 		uncharge_all(charge, 1, charge->bytes);
+	charge->committed = false;
+}
+
+void sluice_quota_uncharge(struct sluice_quota_charge *charge)
+{
+	sluice_quota_uncommit(charge);
 	charge_free(charge);
 }
 

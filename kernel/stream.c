@@ -10,6 +10,7 @@
 #include <linux/xarray.h>
 
 #include "map.h"
+#include "map_mapped.h"
 #include "quota.h"
 #include "scope.h"
 #include "stream.h"
@@ -284,6 +285,7 @@ static long time_left(const struct sluice_stream *stream,
 
 int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_request *request)
 {
+	const struct sluice_map_params *params = request->params;
 	int err = sluice_quota_commit(stream->map->channel.charge);
 	long ret;
 
@@ -292,6 +294,10 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 	if (request->flags & SLUICE_OPEN_NONBLOCK)
 		return -EAGAIN;
 	stream->open_flags = request->flags;
+	/* The map may have the table of an earlier answer; the keeper is told what is required. */
+	sluice_stream_set_params(stream, params);
+	stream->table_cell = sluice_map_mapped_cell_size(params);
+	stream->table = params->table;
 	/* Not capable(): it would audit each caller without the capability. */
 	stream->administrator = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	stream->has_opener = true;
@@ -329,10 +335,10 @@ void sluice_stream_get_table(const struct sluice_stream *stream, struct sluice_m
 	if (!stream->has_other_table)
 		return;
 	params->flags &= ~SLUICE_MAP_MAPPED;
-	if (stream->stored_table)
+	if (stream->table)
 		params->flags |= SLUICE_MAP_MAPPED;
-	params->cell = stream->stored_cell;
-	params->table = stream->stored_table;
+	params->cell = stream->table_cell;
+	params->table = stream->table;
 }
 
 /* ---- calls of the keeper ---- */
@@ -340,8 +346,8 @@ void sluice_stream_get_table(const struct sluice_stream *stream, struct sluice_m
 void sluice_stream_set_table(struct sluice_stream *stream, const struct sluice_map_params *params)
 {
 	/* Until the keeper answers the open, which has no lock for that, only calls use them. */
-	stream->stored_cell = params->cell;
-	stream->stored_table = params->table;
+	stream->table_cell = params->cell;
+	stream->table = params->table;
 	stream->has_other_table = true;
 }
 

@@ -115,8 +115,8 @@ static void fill_map(struct sluice_keep_map *keep, const struct sluice_stream *s
 		.entries = map->entries_max,
 		.deadline_ms = stream->deadline_ms,
 		.interval_ms = stream->interval_ms,
-		.cell = sluice_map_mapped_cell(map),
-		.table = sluice_map_mapped_table(map),
+		.cell = asks ? stream->table_cell : sluice_map_mapped_cell(map),
+		.table = asks ? stream->table : sluice_map_mapped_table(map),
 	};
 	memcpy(keep->name, map->channel.key.name, sizeof(keep->name));
 }

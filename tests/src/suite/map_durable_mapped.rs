@@ -13,7 +13,7 @@ use crate::support::check::expect;
 use crate::support::child::Child;
 use crate::support::ctl::OWN;
 use crate::support::durable::{
-    DURABLE, NEW, blocked, durable, failed, open, open_result, post, set_with,
+    DURABLE, NEW, STREAM_MAX, blocked, durable, failed, open, open_result, post, set_with,
 };
 use crate::support::keeper::{Keeper, LIMIT, Map, Message, OPEN, RESUME, SET, Stored, answering};
 use crate::support::map::{Maps, NAME, Params, get_entry, state};
@@ -29,6 +29,8 @@ topic!(
         a_change_is_found_before_it_is_stored,
         a_restored_map_has_its_table,
         an_open_allocates_the_table_that_is_stored,
+        an_open_forgets_the_table_that_is_not_stored_any_more,
+        an_open_that_asks_again_is_charged_once,
         a_map_that_is_stored_without_a_table_is_eexist,
         a_keeper_without_tables_is_eprotonosupport,
         an_open_that_waits_for_a_keeper_without_tables_fails,
@@ -182,6 +184,66 @@ fn an_open_allocates_the_table_that_is_stored(_: &Context) -> Result<()> {
         expect("END", keeper.detach(again.stream), Ok(()))?;
     }
     Ok(())
+}
+
+fn an_open_forgets_the_table_that_is_not_stored_any_more(_: &Context) -> Result<()> {
+    let (mut keeper, maps) = (Keeper::new()?, Maps::new()?);
+    for restarts in [false, true] {
+        let (opener, first) = waiting_open(&keeper, &maps, durable(0))?;
+        let map = stored(TABLE, CELL);
+        let create = keeper.create_at(first.stream, OWN, &map, SEQUENCE, LIMIT);
+        expect("CREATE", create, Err(Errno::ESTALE))?;
+        let refused = keeper.refuse(first.stream, Errno::ESTALE);
+        expect("READY", refused, Ok(()))?;
+        // The map is unlinked now, so the open creates one.
+        let mut again = keeper.next_of(OPEN)?;
+        if restarts {
+            keeper.restart()?;
+            again = keeper.next_of(OPEN)?;
+        }
+        let map = again.map()?;
+        let asked_for = (map.flags & MAPPED, map.table, map.cell);
+        expect("OPEN again", asked_for, (0, 0, 0))?;
+        // After the restart the open has begun anew.
+        if !restarts {
+            let create = keeper.create_at(again.stream, OWN, &map, 0, LIMIT);
+            expect("CREATE again", create, Err(Errno::ESTALE))?;
+            let refused = keeper.refuse(again.stream, Errno::ESTALE);
+            expect("READY again", refused, Ok(()))?;
+            again = keeper.next_of(OPEN)?;
+        }
+        keeper.create(&again, 0)?;
+        keeper.ready(again.stream).context("the last READY")?;
+        expect("the open", opener.finish()?, Ok(()))?;
+        let end = maps.attach()?;
+        expect("its table", table_of(&end)?, (0, 0, 0))?;
+        expect("END", keeper.detach(again.stream), Ok(()))?;
+    }
+    Ok(())
+}
+
+fn an_open_that_asks_again_is_charged_once(_: &Context) -> Result<()> {
+    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+    let large = 4 << 20;
+    let scope = || -> Result<_> { Ok(sluice::usage(&sluice::Scope::own())?.scope) };
+    let before = scope()?;
+    let (opener, first) = waiting_open(&keeper, &maps, mapped(TABLE, CELL))?;
+    let map = stored(large, CELL);
+    for asked in [Some(first), None] {
+        let asked = asked.map_or_else(|| keeper.next_of(OPEN), Ok)?;
+        let create = keeper.create_at(asked.stream, OWN, &map, SEQUENCE, LIMIT);
+        let usage = scope()?;
+        expect("channels", usage.channels - before.channels, 1)?;
+        let most = map.capacity + STREAM_MAX + large + 2 * PAGE as u64;
+        expect("bytes", usage.bytes - before.bytes, most)?;
+        if create.is_err() {
+            let refused = keeper.refuse(asked.stream, Errno::ESTALE);
+            expect("READY", refused, Ok(()))?;
+        } else {
+            keeper.ready(asked.stream).context("READY")?;
+        }
+    }
+    expect("the open", opener.finish()?, Ok(()))
 }
 
 fn a_map_that_is_stored_without_a_table_is_eexist(_: &Context) -> Result<()> {
