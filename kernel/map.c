@@ -440,6 +440,17 @@ static void map_detach(struct sluice_endpoint *endpoint)
 /* ---- lifetime of the channel ---- */
 
 /*
+ * The keeper may hold the map a little longer, and the next attempt is charged as well. Restored
+ * entries count until they are freed, and the limits with them.
+ */
+static void map_give_back(struct sluice_map *map)
+{
+	sluice_map_mapped_free(map);
+	if (!map->restored)
+		sluice_quota_uncommit(map->channel.charge);
+}
+
+/*
  * Asks the keeper for the map, if it is durable. -ESTALE: if @params have changed, the stored map
  * has another table: begin again with them; otherwise look the name up again.
  */
@@ -454,12 +465,10 @@ static struct sluice_map *map_create_once(const struct sluice_channel_request *r
 	err = sluice_stream_ask(map->stream, request);
 	if (!err)
 		return map;
-	if (err == -ESTALE) {
+	if (err == -ESTALE)
 		sluice_stream_get_table(map->stream, params);
-		/* The keeper may hold the map a little longer; the next one is charged as well. */
-		sluice_map_mapped_free(map);
-		sluice_quota_uncommit(map->channel.charge);
-	}
+	if (sluice_stream_state(map->stream) == SLUICE_STREAM_DROPPED)
+		map_give_back(map);
 	sluice_channel_put(&map->channel);
 	return ERR_PTR(err);
 }

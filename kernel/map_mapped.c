@@ -283,6 +283,7 @@ static void map_mapped_displace(const struct sluice_map_mapped *mapped,
 	for (probe = 0; probe < probes && !is_free; probe++)
 		is_free = map_mapped_free_cell_of(mapped, (home + probe) & mapped->block_mask,
 						  map_mapped_tag(hash), entry->cell);
+	WARN_ON_ONCE(!is_free);
 	smp_mb__before_atomic();	/* (map-M) */
 	if (!entry->cell || probe > 1)
 		map_mapped_count_elsewhere(mapped, home, -1);

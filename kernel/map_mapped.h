@@ -14,8 +14,9 @@
  * not find and that may have no cell. A value that is too long for the cell has only its key there,
  * and the reader asks the kernel, too.
  *
- * Life of a table: it is created with its map, with its final size, and freed with it. A mapping
- * holds its file, whose endpoint holds the map. The pages are never used again (ring_memory.h).
+ * Life of a table: it is created with its map, with its final size, and freed with it, or by the
+ * open of a map that the keeper has refused, when nobody else uses the table. A mapping holds its
+ * file, whose endpoint holds the map. The pages are never used again (ring_memory.h).
  *
  * Life of a cell: it is free, with the tag 0 and no content. The first change of an entry takes
  * it, by compare-and-swap of its tag, so that entries of different shards need no common lock. Each
@@ -89,8 +90,10 @@ int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_par
 			     gfp_t gfp);
 
 /**
- * sluice_map_mapped_free() - frees the table of a map that nobody uses
+ * sluice_map_mapped_free() - frees the table of a map, if it has one, which nobody uses any more
  * @map: the map
+ *
+ * Context: may sleep.
  */
 void sluice_map_mapped_free(struct sluice_map *map);
 

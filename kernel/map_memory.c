@@ -130,6 +130,8 @@ static bool add_removal(struct sluice_map_entry *entry, gfp_t gfp)
 	return entry->removal;
 }
 
+static_assert(SLUICE_MAP_KEY_MAX <= U16_MAX);	/* key_length */
+
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 						 const struct sluice_map_key *key, gfp_t gfp)
 {

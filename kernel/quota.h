@@ -100,7 +100,9 @@ struct sluice_quota_charge *sluice_quota_prepare_for(struct sluice_scope *scope,
 int sluice_quota_commit(struct sluice_quota_charge *charge);
 /**
  * sluice_quota_uncommit() - ends a charge, committed or not, which then has only to be freed
- * @charge: the charge, which nobody changes or commits any more
+ * @charge: the charge, which the caller owns: nobody changes or commits it any more
+ *
+ * Context: does not sleep.
  */
 void sluice_quota_uncommit(struct sluice_quota_charge *charge);
 /**

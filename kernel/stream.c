@@ -323,10 +323,14 @@ static void answer(struct sluice_stream *stream, int error)
 bool sluice_stream_refuse_table(struct sluice_stream *stream)
 {
 	lockdep_assert_held(&stream->lock);
-	if (stream->state != SLUICE_STREAM_QUEUED || !(stream->flags & SLUICE_MAP_MAPPED) ||
-	    READ_ONCE(stores_tables))
+	if (stream->state != SLUICE_STREAM_QUEUED || READ_ONCE(stores_tables))
 		return false;
-	answer(stream, -EPROTONOSUPPORT);
+	if (stream->flags & SLUICE_MAP_MAPPED)
+		answer(stream, -EPROTONOSUPPORT);
+	else if (stream->map->mapped)
+		answer(stream, -ESTALE);	/* of a table that an earlier keeper has stored */
+	else
+		return false;
 	return true;
 }
 

@@ -35,8 +35,8 @@
  *
  *   (1) CLOSING; DROPPED if OPEN is then not taken. (2) DROPPED if the name of a map without an
  *   open is taken, or its cgroup is removed. (3) Only after UNLINK was taken. (4) Only if nothing
- *   is left, and the map has its name. (5) The next keeper is told again. (6) The map has a table,
- *   which the keeper does not store.
+ *   is left, and the map has its name. (5) The next keeper is told again. (6) The open requires,
+ *   or an earlier keeper has stored, a table, and the keeper does not store tables.
  *
  * When the death of a keeper drops a stream, its open looks the name up again, with a new map. END
  * also drops a CLOSING stream. A DELETED or DROPPED stream is unregistered at once; a CLOSING one
