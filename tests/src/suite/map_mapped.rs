@@ -524,7 +524,12 @@ fn lookups_of_a_destroyed_map_fail(_: &Context) -> Result<()> {
 /// A writer changes length and content; a value is of one change, and versions only grow.
 fn a_value_is_never_seen_in_part(_: &Context) -> Result<()> {
     const KEYS: u64 = 3;
-    let map = Map::named("entries").create(true).mapped(10).open()?;
+    // A change of a long value takes long.
+    let map = Map::named("entries")
+        .create(true)
+        .mapped(10)
+        .cell(4096)
+        .open()?;
     let table = map.mapped()?;
     let done = AtomicBool::new(false);
     let deadline = Deadline::after(scaled(Duration::from_secs(2)));
@@ -536,7 +541,7 @@ fn a_value_is_never_seen_in_part(_: &Context) -> Result<()> {
                 match changes % 7 {
                     6 => drop(map.delete(&key)?),
                     _ => {
-                        let length = 8 * (1 + changes % 11) as usize;
+                        let length = 360 * (1 + changes % 11) as usize;
                         map.set(&key, vec![changes as u8; length])?;
                     }
                 }
