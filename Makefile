@@ -6,7 +6,7 @@ KERNEL ?= 6.12
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 PREFIX ?= /usr/local
 INSTALL_OPTIONS = --prefix "$(PREFIX)" --destdir "$(DESTDIR)" $(if $(DKMS),--dkms)
-export KERNELS TESTS STRESS FRESH DEMO STEP
+export KERNELS TESTS STRESS KILLS SEED FRESH DEMO STEP
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -19,7 +19,7 @@ help: ## list the targets
 	@echo 'Times are for 2 processors that emulate the VM; those of the demo: the first time, with downloads, and later.'
 	@echo 'DEMO=long shows the details of the demo, STEP=NAME repeats one step. FRESH=1 repeats checks that have passed,'
 	@echo 'KERNELS="NAME ..." chooses their kernels, TESTS="FILTER ..." the tests in the VM, STRESS=60 the seconds of stress'
-	@echo "and races. KERNEL=6.12 is the kernel for demo, shell and bench. The kernels: $$(. vm/lib.sh && kernel_list)."
+	@echo "and races, KILLS=100000 the kills of the kill storm, SEED=1 its seed. KERNEL=6.12 is the kernel for demo, shell and bench. The kernels: $$(. vm/lib.sh && kernel_list)."
 
 demo: ## two containers, one device node, two files: nothing crosses; then each kind of channel; 5 and 2 minutes
 	@vm/demo $(KERNEL)

@@ -4,6 +4,7 @@
 
 mod suite;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,11 +15,14 @@ use clap::Parser;
 
 use sluice_tests::{registry, runner, support};
 
-use registry::{Durations, Modules, Target};
+use registry::{Durations, Modules, Storm, Target};
 use runner::NamedTest;
 use runner::fixture::RunFixture;
 use runner::report::{Json, Lines, Reporter, Totals};
 use support::time;
+
+/// What a kill in a storm adds to the time limits.
+const PER_KILL: Duration = Duration::from_millis(100);
 
 /// Runs the end-to-end tests of the Sluice module.
 #[derive(Parser)]
@@ -43,6 +47,14 @@ struct Arguments {
     /// Duration of the race test in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     races: f64,
+
+    /// The number of processes that each kill storm kills
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    kills: u32,
+
+    /// The seed of kill storms; by default another one each time
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
 
     /// Multiplies every time limit, in addition to how slow this machine is, which is measured [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
@@ -166,7 +178,13 @@ fn run_all(
         stress: Duration::from_secs_f64(arguments.stress),
         races: Duration::from_secs_f64(arguments.races),
     };
-    let limit = time::scaled(Duration::from_secs_f64(arguments.timeout))
+    let storm = Storm {
+        kills: arguments.kills,
+        seed: arguments
+            .seed
+            .unwrap_or_else(|| RandomState::new().hash_one(0)),
+    };
+    let limit = time::scaled(Duration::from_secs_f64(arguments.timeout) + PER_KILL * storm.kills)
         + durations.stress.max(durations.races);
     runner::process::adopt_orphans()?;
     let modules = Modules {
@@ -177,7 +195,7 @@ fn run_all(
         bus_uring: arguments.bus_uring.clone(),
         ynl: arguments.ynl.clone(),
     };
-    let fixture = RunFixture::setup(arguments.on, modules, durations)?;
+    let fixture = RunFixture::setup(arguments.on, modules, durations, storm)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;

@@ -38,6 +38,7 @@ pub struct Context {
     pub cgroup: Option<Cgroup>,
     pub modules: Modules,
     pub durations: Durations,
+    pub storm: Storm,
 }
 
 /// Files of modules, and of a program, if given.
@@ -62,6 +63,13 @@ pub struct Modules {
 pub struct Durations {
     pub stress: Duration,
     pub races: Duration,
+}
+
+/// The size of kill storms, and where their randomness comes from.
+#[derive(Clone, Copy, Default)]
+pub struct Storm {
+    pub kills: u32,
+    pub seed: u64,
 }
 
 impl Context {

@@ -21,6 +21,7 @@ mod on_device {
         mod calls;
         mod ending;
         mod forking;
+        mod kills;
         mod options;
         mod records;
         mod runtime;

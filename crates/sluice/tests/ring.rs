@@ -13,6 +13,7 @@ mod memfd {
     mod calls;
     mod ending;
     mod forking;
+    mod kills;
     mod options;
     mod records;
     mod runtime;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
 use nix::unistd::{mkdtemp, mkfifo};
 
-use crate::registry::{Context, Durations, Modules, Target};
+use crate::registry::{Context, Durations, Modules, Storm, Target};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
@@ -24,6 +24,7 @@ pub struct RunFixture {
     cgroup: Option<Cgroup>,
     modules: Modules,
     durations: Durations,
+    storm: Storm,
     tests: Cell<u32>,
 }
 
@@ -33,7 +34,12 @@ pub struct TestFixture {
 }
 
 impl RunFixture {
-    pub fn setup(target: Target, modules: Modules, durations: Durations) -> Result<Self> {
+    pub fn setup(
+        target: Target,
+        modules: Modules,
+        durations: Durations,
+        storm: Storm,
+    ) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
             Target::Pipe | Target::Named => Some(make_cgroup()?),
@@ -47,6 +53,7 @@ impl RunFixture {
             cgroup,
             modules,
             durations,
+            storm,
             tests: Cell::new(0),
         })
     }
@@ -76,6 +83,7 @@ impl RunFixture {
                 cgroup,
                 modules: self.modules.clone(),
                 durations: self.durations,
+                storm: self.storm,
             },
         })
     }

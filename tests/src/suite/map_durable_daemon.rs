@@ -3,22 +3,20 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::time::{ClockId, clock_gettime, clock_settime};
-use serde_json::Value;
 use sluice::StoreError;
 use sluice::map::{Durability, SetOptions, WriteError};
 use sluice::{Map, Scope};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
-use crate::support::cli::{self, NAME_TAKEN, NO_CHANNEL, sluice};
+use crate::support::cli::{NAME_TAKEN, NO_CHANNEL, sluice};
+use crate::support::daemon::Daemon;
 use crate::support::parameter::Parameter;
-use crate::support::shell::bash;
 use crate::support::time::{event_timeout, eventually};
 
 topic!(
@@ -37,70 +35,6 @@ topic!(
 /// The default of the command and the daemon.
 const SOCKET: &str = "/run/sluice/sluiced.sock";
 
-/// A daemon with its store in the directory of the test.
-struct Daemon<'a> {
-    context: &'a Context,
-    child: Child,
-}
-
-impl<'a> Daemon<'a> {
-    fn start(context: &'a Context) -> Result<Self> {
-        Self::start_with(context, ":")
-    }
-
-    /// After this command of the shell, which sets limits.
-    fn start_with(context: &'a Context, limits: &str) -> Result<Self> {
-        let script = format!(
-            "{limits}; exec {} --store store --socket ./socket",
-            cli::tools()?.join("sluiced").display()
-        );
-        let mut command: Command = bash(&script);
-        command.current_dir(&context.scratch).stdin(Stdio::null());
-        let child = command.spawn().context("starting sluiced")?;
-        let mut daemon = Daemon { context, child };
-        eventually("sluiced listens", || {
-            ensure!(daemon.is_running()?, "it has ended");
-            Ok(context.scratch.join("socket").exists().then_some(()))
-        })?;
-        Ok(daemon)
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_none())
-    }
-
-    fn run(&self, arguments: &str) -> Result<String> {
-        sluice(self.context, &format!("store {arguments} --socket socket"))?.stdout()
-    }
-
-    /// The states of all maps.
-    fn states(&self) -> Result<Vec<String>> {
-        let status: Value = serde_json::from_str(&self.run("status --json")?)?;
-        let maps = status["maps"].as_array().context("no maps")?;
-        let state = |map: &Value| map["state"].as_str().map(str::to_owned);
-        maps.iter()
-            .map(|map| state(map).context("no state"))
-            .collect()
-    }
-
-    /// No map is left in the kernel, and nothing is lost.
-    fn finish(self) -> Result<()> {
-        self.run("detach --all").map(drop)
-    }
-
-    fn store(&self) -> PathBuf {
-        self.context.scratch.join("store")
-    }
-}
-
-impl Drop for Daemon<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_file(self.context.scratch.join("socket"));
-    }
-}
-
 /// The socket that the command uses by default leads to that of the test, until this is dropped.
 struct DefaultSocket;
 
@@ -108,7 +42,7 @@ impl DefaultSocket {
     fn lead_to(daemon: &Daemon) -> Result<Self> {
         let directory = Path::new(SOCKET).parent().context("no directory")?;
         fs::create_dir_all(directory)?;
-        symlink(daemon.context.scratch.join("socket"), SOCKET)?;
+        symlink(daemon.socket(), SOCKET)?;
         Ok(Self)
     }
 }
@@ -257,7 +191,7 @@ fn many_maps_need_few_descriptors(context: &Context) -> Result<()> {
         vec!["attached".to_owned(); MAPS],
     )?;
     ensure!(daemon.is_running()?, "sluiced has ended");
-    let files = fs::read_dir(format!("/proc/{}/fd", daemon.child.id()))?.count();
+    let files = fs::read_dir(format!("/proc/{}/fd", daemon.pid()))?.count();
     ensure!(files < FILES / 2, "it has {files} descriptors");
     daemon.finish()
 }

@@ -50,6 +50,7 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod examples;
+mod exhaustion;
 mod fail_nth;
 mod fail_nth_durable;
 mod fail_nth_map;
@@ -61,6 +62,7 @@ mod feed_publish;
 mod feed_read;
 mod feed_simulator;
 mod hft;
+mod kill_storm;
 mod kinds;
 mod library;
 mod locks;
@@ -107,6 +109,7 @@ mod ring_races;
 mod ring_wait;
 mod shared_map;
 mod shell_programs;
+mod siblings;
 mod sigkill;
 mod signals;
 mod splice;
@@ -146,6 +149,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_observe::TOPIC,
     ctl_scopes::TOPIC,
     ctl_containers::TOPIC,
+    siblings::TOPIC,
     ctl_fd_passing::TOPIC,
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,
@@ -204,6 +208,7 @@ pub const TOPICS: &[Topic] = &[
     map_durable_restore::TOPIC,
     map_durable_malformed::TOPIC,
     map_durable_mapped::TOPIC,
+    exhaustion::TOPIC,
     vectors::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
@@ -231,5 +236,6 @@ pub const TOPICS: &[Topic] = &[
     hft::TOPIC,
     shared_map::TOPIC,
     stress::TOPIC,
+    kill_storm::TOPIC,
     no_cgroup2::TOPIC,
 ];

@@ -123,8 +123,19 @@ impl Ctl {
     }
 
     pub fn info(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<ChannelInfo> {
+        self.info_of(KIND_PIPE, scope_fd, name)
+    }
+
+    /// Common information about a channel of this kind.
+    pub fn info_of(
+        &self,
+        kind: u32,
+        scope_fd: RawFd,
+        name: impl AsRef<[u8]>,
+    ) -> nix::Result<ChannelInfo> {
         let mut info = ChannelInfo::EMPTY;
-        raw(self, INFO, &mut Info::new(scope_fd, name, &mut info))?;
+        let request = Info::new(scope_fd, name, &mut info);
+        raw(self, INFO, &mut Info { kind, ..request })?;
         Ok(info)
     }
 
@@ -169,6 +180,11 @@ impl AsFd for Ctl {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// The access with which a channel of this kind can be opened by a process that is alone.
+pub fn access_of(kind: u32) -> u32 {
+    if kind == KIND_PIPE { BOTH } else { WRITE }
 }
 
 /// Fails unless the own cgroup has no names, and the module no objects.

@@ -87,7 +87,7 @@ fn parse_slabinfo(table: &str) -> Vec<(String, u64)> {
 
 /// The number of free pages, once it is stable. First the page, dentry and inode caches, which vary by themselves, are
 /// dropped, and the per-CPU counters are flushed.
-fn free_pages() -> Result<u64> {
+pub fn free_pages() -> Result<u64> {
     const STILL: u64 = 16;
     let mut last = 0;
     time::eventually("the number of free pages is stable", || {
@@ -127,7 +127,7 @@ pub fn expect_no_page_leak(rounds: usize, mut body: impl FnMut(usize) -> Result<
 }
 
 /// Whether this kernel has KASAN, whose quarantine delays the freeing of memory.
-fn has_kasan() -> Result<bool> {
+pub fn has_kasan() -> Result<bool> {
     let symbols = fs::File::open("/proc/kallsyms").context("opening /proc/kallsyms")?;
     for line in BufReader::new(symbols).lines() {
         let line = line.context("reading /proc/kallsyms")?;

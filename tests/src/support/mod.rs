@@ -9,6 +9,7 @@ pub mod container;
 pub mod credentials;
 pub mod crun;
 pub mod ctl;
+pub mod daemon;
 pub mod durable;
 pub mod event;
 pub mod fail_nth;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers that are killed at random points: during the set-up, a transfer or a wait. SLUICE_KILLS is their number,
+//! SLUICE_SEED what the random points depend on.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice::ring::{Consumer, Producer, RecvError, SendError};
+
+use super::carrier;
+use super::support::{LONG, pattern, small};
+
+/// Lengths of records repeat after this many.
+const LENGTHS: usize = 500;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("no number"))
+}
+
+/// A process that has one side of a ring, and uses it until it is killed.
+fn busy_peer(role: &str, end: OwnedFd) -> Child {
+    let exe = std::env::current_exe().expect("no path");
+    let (_, module) = module_path!().split_once("::").expect("no module");
+    Command::new(exe)
+        .args(["--exact", &format!("{module}::busy_peer_process")])
+        .env("SLUICE_BUSY_PEER", role)
+        .stdin(Stdio::from(end))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("no process")
+}
+
+/// The process of busy_peer(). As a test it does nothing.
+#[test]
+fn busy_peer_process() {
+    let Ok(role) = std::env::var("SLUICE_BUSY_PEER") else {
+        return;
+    };
+    let input = std::io::stdin();
+    let end = input.as_fd().try_clone_to_owned().expect("no input");
+    if role == "producer" {
+        send_all(&mut carrier::producer(&small(), end).expect("no ring"));
+    } else {
+        receive_all(&mut carrier::consumer(&small(), end).expect("no ring"));
+    }
+}
+
+/// Until the consumer has died.
+fn send_all(producer: &mut Producer) -> SendError {
+    (0..)
+        .find_map(|number| {
+            let record = pattern(number, number % LENGTHS);
+            producer.send_timeout(&record, LONG).err()
+        })
+        .expect("it never ends")
+}
+
+/// Until the producer has died.
+fn receive_all(consumer: &mut Consumer) -> RecvError {
+    let mut room = [0; LENGTHS];
+    (0..)
+        .find_map(|number| match consumer.recv_into_timeout(&mut room, LONG) {
+            Ok(length) => {
+                let length = length.expect("closed");
+                assert_eq!(
+                    room[..length],
+                    pattern(number, number % LENGTHS),
+                    "record {number}"
+                );
+                None
+            }
+            Err(error) => Some(error),
+        })
+        .expect("it never ends")
+}
+
+/// Uses the other side until the peer has died, and fails if it is not told.
+fn meet(peer: &str, end: OwnedFd) {
+    // It may die during the set-up.
+    if peer == "producer" {
+        if let Ok(mut consumer) = carrier::consumer(&small(), end) {
+            let error = receive_all(&mut consumer);
+            assert!(matches!(error, RecvError::PeerDied), "{error:?}");
+        }
+    } else if let Ok(mut producer) = carrier::producer(&small(), end) {
+        let error = send_all(&mut producer);
+        assert!(matches!(error, SendError::PeerDied), "{error:?}");
+    }
+}
+
+#[test]
+fn a_peer_killed_at_any_point_is_noticed() {
+    let seed = setting("SLUICE_SEED", std::process::id().into());
+    let kills = setting("SLUICE_KILLS", 40);
+    println!("SLUICE_SEED={seed} SLUICE_KILLS={kills}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut longest = Duration::ZERO;
+    for _ in 0..kills {
+        let role = ["producer", "consumer"][random.usize(..2)];
+        let (there, here) = match role {
+            "producer" => carrier::ends(),
+            _ => {
+                let (producer, consumer) = carrier::ends();
+                (consumer, producer)
+            }
+        };
+        let mut child = busy_peer(role, there);
+        let meeting = thread::spawn(move || meet(role, here));
+        thread::sleep(Duration::from_micros(random.u64(0..20_000)));
+        child.kill().expect("not killed");
+        child.wait().expect("not waited for");
+        let since = Instant::now();
+        meeting.join().expect("the survivor failed");
+        longest = longest.max(since.elapsed());
+    }
+    println!("longest until the survivor was told: {longest:?}");
+    assert!(longest < LONG / 2, "{longest:?}");
+}

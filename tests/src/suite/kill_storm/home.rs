@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The storm in one cgroup: a process of each role, any of which is killed at any time and replaced.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
+use nix::sys::signal::Signal;
+
+use super::board::{Board, Time};
+use super::roles::{self, Role};
+use crate::support::child::{Child, spawn};
+use crate::support::time::eventually;
+
+/// The longest time between two rounds of kills, in microseconds.
+const PAUSE: u64 = 2000;
+/// The most processes that are killed at a time.
+const AT_ONCE: usize = 8;
+
+struct Process {
+    role: Role,
+    child: Child<()>,
+}
+
+pub struct Home<'a> {
+    number: usize,
+    random: Rng,
+    board: &'a Board,
+    processes: Vec<Process>,
+}
+
+impl<'a> Home<'a> {
+    pub fn new(number: usize, seed: u64, board: &'a Board) -> Self {
+        Home {
+            number,
+            random: Rng::with_seed(seed),
+            board,
+            processes: Vec::new(),
+        }
+    }
+
+    pub fn run(mut self, kills: u32) -> Result<()> {
+        for role in Role::ALL {
+            self.start(role)?;
+        }
+        let mut left = kills as usize;
+        while left > 0 {
+            std::thread::sleep(Duration::from_micros(self.random.u64(0..=PAUSE)));
+            let count = self.random.usize(1..=AT_ONCE).min(left);
+            for role in self.kill(count)? {
+                self.start(role)?;
+            }
+            left -= count;
+        }
+        self.end()
+    }
+
+    fn start(&mut self, role: Role) -> Result<()> {
+        let (home, seed, board) = (self.number, self.random.u64(..), self.board);
+        let child = spawn(&format!("{role:?}"), || {
+            roles::play(role, home, seed, board)
+        })?;
+        self.processes.push(Process { role, child });
+        Ok(())
+    }
+
+    /// Kills so many at the same time, waits for their ends, and returns their roles.
+    fn kill(&mut self, count: usize) -> Result<Vec<Role>> {
+        self.expect_all_running()?;
+        self.random.shuffle(&mut self.processes);
+        let killed = self.processes.split_off(self.processes.len() - count);
+        end_all(killed, self.board)
+    }
+
+    /// No process ends before the storm: one that did tells why.
+    fn expect_all_running(&mut self) -> Result<()> {
+        for index in 0..self.processes.len() {
+            if self.processes[index].child.has_ended()? {
+                let ended = self.processes.swap_remove(index);
+                ended.child.finish()?;
+                bail!("{:?} ended before the storm", ended.role);
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills one side of each kind, whose other side must learn of it. What waits without regard to the ends of others
+    /// ends with the channel.
+    fn end(mut self) -> Result<()> {
+        self.board.end(self.number);
+        let side = self.number;
+        let (killed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.processes)
+            .into_iter()
+            .partition(|process| process.role.is_killed_last(side));
+        end_all(killed, self.board)?;
+        let (notified, others) = others
+            .into_iter()
+            .partition(|process| process.role.ends_with_peer());
+        self.await_ends(notified, roles::come_and_go)?;
+        self.await_ends(others, roles::destroy_all)?;
+        roles::destroy_all()
+    }
+
+    /// Waits for the ends of these, while others come, for what waits for a first peer.
+    fn await_ends(&self, survivors: Vec<Process>, come: fn() -> Result<()>) -> Result<()> {
+        let since = Instant::now();
+        for survivor in survivors {
+            let ended = eventually("the process ends", || {
+                come()?;
+                Ok(survivor.child.has_ended()?.then_some(()))
+            });
+            ended.with_context(|| {
+                let state = crate::support::proc::describe(survivor.child.pid());
+                format!("{:?}: {state}", survivor.role)
+            })?;
+            self.board.keep_longest(Time::Wait, since.elapsed());
+            survivor.child.finish()?;
+        }
+        Ok(())
+    }
+}
+
+fn end_all(processes: Vec<Process>, board: &Board) -> Result<Vec<Role>> {
+    let since = Instant::now();
+    for process in &processes {
+        process.child.signal(Signal::SIGKILL)?;
+    }
+    processes
+        .into_iter()
+        .map(|process| {
+            process.child.wait_end()?;
+            board.keep_longest(Time::End, since.elapsed());
+            Ok(process.role)
+        })
+        .collect()
+}

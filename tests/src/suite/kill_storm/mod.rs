@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! As many kills as `--kills` says, at random points of calls of all kinds, by processes of two cgroups that use the same
+//! names; the daemon of durable maps is killed meanwhile. Afterwards nothing is left of them. `--seed` repeats the
+//! choices of a storm, but not the order in which the processes run.
+
+mod board;
+mod home;
+mod roles;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
+use sluice::map::Durability;
+use sluice::{Map, Scope};
+
+use crate::registry::{Context, topic};
+use crate::support::cgroup::Cgroup;
+use crate::support::check::note;
+use crate::support::child::Child;
+use crate::support::daemon::Daemon;
+use crate::support::kernel::{expect_no_objects, free_pages, has_kasan};
+use crate::support::time::{event_timeout, eventually, scaled};
+use board::{Board, HOMES};
+use home::Home;
+use roles::Role;
+
+topic!(
+    "kill_storm",
+    fifo: [],
+    pipe_only: [processes_killed_at_random_leave_nothing],
+);
+
+/// The durable map of each home.
+const DURABLE: &str = "durable";
+/// Its key.
+const KEY: &str = "number";
+/// How many more pages may be in use after the second half than after the first one.
+const PAGES: u64 = 512;
+
+fn processes_killed_at_random_leave_nothing(context: &Context) -> Result<()> {
+    let seed = context.storm.seed;
+    note(format!("--seed {seed} --kills {}", context.storm.kills));
+    Storm::new(context)?
+        .run()
+        .with_context(|| format!("--seed {seed}"))
+}
+
+struct Storm<'a> {
+    context: &'a Context,
+    homes: [Cgroup; HOMES],
+    board: Board,
+    random: Rng,
+    daemons_killed: u32,
+}
+
+impl<'a> Storm<'a> {
+    fn new(context: &'a Context) -> Result<Self> {
+        let cgroup = context.cgroup()?;
+        Ok(Storm {
+            context,
+            homes: [cgroup.create_child("one")?, cgroup.create_child("two")?],
+            board: Board::new()?,
+            random: Rng::with_seed(context.storm.seed),
+            daemons_killed: 0,
+        })
+    }
+
+    fn run(mut self) -> Result<()> {
+        let measures = !has_kasan()?;
+        let half = self.context.storm.kills / 2;
+        self.half(half)?;
+        let first = if measures { free_pages()? } else { 0 };
+        self.half(self.context.storm.kills - half)?;
+        let mut second = first;
+        let settled = eventually("no more pages are in use than after the first half", || {
+            if measures {
+                second = free_pages()?;
+            }
+            Ok((second + PAGES >= first).then_some(()))
+        });
+        self.report();
+        note(format!(
+            "free pages: {first} after the first half, {second} after the second one"
+        ));
+        settled.with_context(|| format!("free pages: {first}, then {second}"))?;
+        self.expect_progress()
+    }
+
+    /// A storm, and the checks after it.
+    fn half(&mut self, kills: u32) -> Result<()> {
+        let daemon = self.rage(kills)?;
+        self.expect_durable(&daemon)?;
+        daemon.finish()?;
+        self.expect_uncharged()?;
+        expect_no_objects()?;
+        expect_module_unused()?;
+        expect_none_uninterruptible()
+    }
+
+    /// Ends when the processes of both homes have ended; the daemon runs then.
+    fn rage(&mut self, kills: u32) -> Result<Daemon<'a>> {
+        let mut daemon = Daemon::start(self.context)?;
+        self.board.begin();
+        let mut storms = Vec::new();
+        for (number, cgroup) in self.homes.iter().enumerate() {
+            let seed = self.random.u64(..);
+            let board = &self.board;
+            storms.push(cgroup.spawn("the storm of a cgroup", || {
+                Home::new(number, seed, board).run(kills / HOMES as u32)
+            })?);
+        }
+        while !all_ended(&storms)? {
+            std::thread::sleep(scaled(Duration::from_millis(self.random.u64(0..1500))));
+            drop(daemon);
+            self.daemons_killed += 1;
+            daemon = Daemon::start(self.context)?;
+        }
+        storms.into_iter().try_for_each(Child::finish)?;
+        Ok(daemon)
+    }
+
+    /// What was acknowledged is stored, and nothing that was never set.
+    fn expect_durable(&self, daemon: &Daemon) -> Result<()> {
+        daemon.run("detach --all")?;
+        for (number, home) in self.homes.iter().enumerate() {
+            let map = open_durable(scope_of(home)?, event_timeout())?;
+            let entry = map.get(KEY)?;
+            let stored = entry.map_or(Ok(0), |entry| parse(&entry.value))?;
+            let (acknowledged, issued) = self.board.durable(number);
+            ensure!(
+                (acknowledged..=issued).contains(&stored),
+                "{stored} is stored; {acknowledged} was acknowledged, and {issued} the last one"
+            );
+        }
+        Ok(())
+    }
+
+    fn expect_uncharged(&self) -> Result<()> {
+        let mut counts = Vec::new();
+        let settled = eventually("the limits count nothing", || {
+            counts.clear();
+            for home in &self.homes {
+                let usage = sluice::usage(&scope_of(home)?)?;
+                for account in [usage.scope, usage.user] {
+                    counts.extend([account.channels, account.bytes]);
+                }
+            }
+            Ok(counts.iter().all(|count| *count == 0).then_some(()))
+        });
+        settled.with_context(|| format!("channels and bytes in use: {counts:?}"))
+    }
+
+    fn report(&self) {
+        let steps: Vec<String> = Role::ALL
+            .iter()
+            .map(|role| format!("{role:?} {}", self.board.steps(*role)))
+            .collect();
+        note(format!("steps: {}", steps.join(", ")));
+        let [end, wait] = self.board.longest();
+        note(format!(
+            "{} daemons killed; longest from a kill to the end of the process: {end:?}; longest wait of a survivor for its end: {wait:?}",
+            self.daemons_killed
+        ));
+    }
+
+    /// Otherwise the storm has tested little.
+    fn expect_progress(&self) -> Result<()> {
+        for role in Role::ALL {
+            ensure!(self.board.steps(role) > 0, "{role:?} did nothing");
+        }
+        Ok(())
+    }
+}
+
+fn scope_of(cgroup: &Cgroup) -> Result<Scope> {
+    Ok(Scope::at(cgroup.path())?)
+}
+
+fn open_durable(scope: Scope, deadline: Duration) -> Result<Map> {
+    let options = Map::named(DURABLE).scope(scope).create(true);
+    Ok(options
+        .durable(Durability::always().deadline(deadline))
+        .open()?)
+}
+
+fn parse(value: &[u8]) -> Result<u64> {
+    Ok(std::str::from_utf8(value)?.parse()?)
+}
+
+fn all_ended(children: &[Child<()>]) -> Result<bool> {
+    for child in children {
+        if !child.has_ended()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Also by what the kernel closes later, such as files of io_uring.
+fn expect_module_unused() -> Result<()> {
+    eventually("the module is not in use", || {
+        let count = fs::read_to_string("/sys/module/sluice/refcnt")?;
+        Ok((count.trim() == "0").then_some(()))
+    })
+}
+
+/// No process of the machine stays in state D.
+fn expect_none_uninterruptible() -> Result<()> {
+    eventually("no process is in state D", || {
+        for entry in fs::read_dir("/proc")?.flatten() {
+            if is_uninterruptible(&entry.path()) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    })
+}
+
+fn is_uninterruptible(process: &Path) -> bool {
+    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('D'))
+}
