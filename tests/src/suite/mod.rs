@@ -107,6 +107,7 @@ mod ring_numa;
 mod ring_open;
 mod ring_races;
 mod ring_wait;
+mod seccomp;
 mod shared_map;
 mod shell_programs;
 mod siblings;
@@ -150,6 +151,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_scopes::TOPIC,
     ctl_containers::TOPIC,
     siblings::TOPIC,
+    seccomp::TOPIC,
     ctl_fd_passing::TOPIC,
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,

@@ -46,6 +46,24 @@ impl Runtime {
 
     /// As `prepare`, of a container that sees the nodes in this directory, whose device policy permits none of them.
     pub fn prepare_without_devices(&self, name: &str, nodes: &str, script: &str) -> Result<String> {
+        let configuration = self.with_nodes(name, nodes, script, false)?;
+        self.prepare_with(name, 0, &configuration)
+    }
+
+    /// As `prepare`, of a container that may use the nodes in this directory, to which this seccomp profile applies.
+    pub fn prepare_with_seccomp(
+        &self,
+        name: &str,
+        nodes: &str,
+        profile: Value,
+        script: &str,
+    ) -> Result<String> {
+        let mut configuration = self.with_nodes(name, nodes, script, true)?;
+        configuration["linux"]["seccomp"] = profile;
+        self.prepare_with(name, 0, &configuration)
+    }
+
+    fn with_nodes(&self, name: &str, nodes: &str, script: &str, permits: bool) -> Result<Value> {
         let mut configuration = configuration(&self.cgroup.join(name), script);
         let mount =
             json!({ "destination": nodes, "type": "bind", "source": nodes, "options": ["rbind"] });
@@ -54,8 +72,8 @@ impl Runtime {
             .context("no mounts")?
             .push(mount);
         configuration["linux"]["resources"] =
-            json!({ "devices": [{ "allow": false, "access": "rwm" }] });
-        self.prepare_with(name, 0, &configuration)
+            json!({ "devices": [{ "allow": permits, "access": "rwm" }] });
+        Ok(configuration)
     }
 
     fn prepare_with(&self, name: &str, preserved: usize, configuration: &Value) -> Result<String> {
