@@ -198,7 +198,8 @@ fn a_map_at_the_memory_limit_is_enomem_without_oom_kill(context: &Context) -> Re
         map::put(&end, b"first", &value)?;
         lock_memory()?;
         let max = MemoryMax::open(&accounts.creator)?;
-        max.set(memory_current(&accounts.creator)? + 4 * MIB)?;
+        let limit = memory_current(&accounts.creator)? + 4 * MIB;
+        max.set(limit)?;
         let set = |number: &u32| map::set(&end, &number.to_ne_bytes(), &value);
         let refused = (0..1000).find_map(|number| Some((number, set(&number).err()?)));
         let (count, error) = refused.context("nothing was refused")?;
@@ -207,7 +208,7 @@ fn a_map_at_the_memory_limit_is_enomem_without_oom_kill(context: &Context) -> Re
             let deleted = map::delete(&end, &number.to_ne_bytes()).map(drop);
             expect("a delete", deleted, Ok(()))?;
         }
-        max.set(memory_current(&accounts.creator)? + 64 * MIB)?;
+        max.set(limit + 64 * MIB)?;
         expect(
             "what was there",
             map::get(&end, b"first"),

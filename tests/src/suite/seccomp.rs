@@ -13,11 +13,14 @@ use crate::support::crun::{self, Runtime};
 topic!(
     "seccomp",
     fifo: [],
-    pipe_only: [all_kinds_work_under_the_default_profiles_of_docker_and_podman],
+    pipe_only: [
+        all_kinds_work_under_the_default_profiles_of_docker_and_podman,
+    ],
 );
 
-/// What a profile of Docker 26 or of podman 4.3 refuses to a container without capabilities, of what channels or their
-/// users may want. The errors are those of podman: a call that it does not know at all is ENOSYS.
+/// What a profile of Docker or of podman refuses to a container without capabilities, of what channels or their users
+/// may want; docs/containers.md has the versions. The errors are those of podman: a call that it does not name is
+/// ENOSYS.
 fn profile() -> Value {
     let refused = [
         "bpf",

@@ -30,7 +30,9 @@ use roles::Role;
 topic!(
     "kill_storm",
     fifo: [],
-    pipe_only: [processes_killed_at_random_leave_nothing],
+    pipe_only: [
+        processes_killed_at_random_leave_nothing,
+    ],
 );
 
 /// The durable map of each home.
