@@ -42,6 +42,7 @@ topic!(
         a_time_to_live_is_replaced_with_the_value,
         an_expired_entry_is_no_entry_for_a_set,
         a_long_time_to_live_is_none,
+        a_time_to_live_of_a_nanosecond_has_passed,
         many_entries_with_different_times_expire,
     ],
 );
@@ -396,6 +397,17 @@ fn a_long_time_to_live_is_none(_: &Context) -> Result<()> {
         expect("the time left", seen, 0)?;
     }
     Ok(())
+}
+
+fn a_time_to_live_of_a_nanosecond_has_passed(_: &Context) -> Result<()> {
+    let end = watched()?;
+    set_for(&end, b"key", b"", Duration::from_nanos(1)).context("setting")?;
+    expect("a get", get(&end, b"key"), Err(Errno::ENOENT))?;
+    eventually("it has expired", || {
+        Ok((state(&end)?.expired == 1).then_some(()))
+    })?;
+    let changes: Vec<u16> = events(&end)?.iter().map(|event| event.change).collect();
+    expect("changes", changes, vec![CREATED, EXPIRED])
 }
 
 fn many_entries_with_different_times_expire(_: &Context) -> Result<()> {
