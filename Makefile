@@ -6,11 +6,13 @@ KERNEL ?= 6.12
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 PREFIX ?= /usr/local
 INSTALL_OPTIONS = --prefix "$(PREFIX)" --destdir "$(DESTDIR)" $(if $(DKMS),--dkms)
+# Of fuzzing, divided among the targets and the module.
+HOURS ?= 1
 export KERNELS TESTS STRESS KILLS SEED FRESH DEMO STEP
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-all shell deb rpm install uninstall bench bench-feed bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-all fuzz shell deb rpm install uninstall bench bench-feed bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
@@ -53,6 +55,10 @@ bench-feed: ## measure packets from the kernel, in a VM with an isolated process
 
 bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
 	@bench/peers/run
+
+fuzz: ## fuzz rings over memfd for half of HOURS=1, and the module in the VM for the other half
+	@tests/fuzz --seconds $$(($(HOURS) * 1800 / $$(ls fuzz/fuzz_targets | wc -l)))
+	@tests/kfuzz --minutes $$(($(HOURS) * 30))
 
 format: ## layout of Rust and shell sources
 	@tests/check format

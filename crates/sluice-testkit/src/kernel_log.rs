@@ -67,7 +67,7 @@ fn message_of(record: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn complaint() -> Regex {
+pub fn complaint() -> Regex {
     let patterns: Vec<&str> = COMPLAINTS
         .lines()
         .filter(|line| !line.starts_with('#'))
