@@ -6,7 +6,7 @@ KERNEL ?= 6.12
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 PREFIX ?= /usr/local
 INSTALL_OPTIONS = --prefix "$(PREFIX)" --destdir "$(DESTDIR)" $(if $(DKMS),--dkms)
-# Of fuzzing, divided among the targets and the module.
+# Of `make fuzz`: half for tests/fuzz, half for tests/kfuzz.
 HOURS ?= 1
 export KERNELS TESTS STRESS KILLS SEED FRESH DEMO STEP
 
@@ -29,7 +29,7 @@ demo: ## two containers, one device node, two files: nothing crosses; then each 
 check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 14 minutes at first
 	@tests/check
 
-check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed; ARCH=arm64: the suite there
+check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed; ARCH=arm64: the suite on arm64
 	@$(if $(filter arm64,$(ARCH)),tests/arm64,tests/check --all)
 
 shell: ## a prompt in the VM with the module loaded
@@ -56,7 +56,7 @@ bench-feed: ## measure packets from the kernel, in a VM with an isolated process
 bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
 	@bench/peers/run
 
-fuzz: ## fuzz rings over memfd for half of HOURS=1, and the module in the VM for the other half
+fuzz: ## fuzz rings and the messages of sluiced for half of HOURS=1, the module in the VM for the other half
 	@tests/fuzz --seconds $$(($(HOURS) * 1800 / $$(ls fuzz/fuzz_targets | wc -l)))
 	@tests/kfuzz --minutes $$(($(HOURS) * 30))
 

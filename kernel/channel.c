@@ -267,8 +267,8 @@ void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bo
 }
 
 /*
- * Ends the charge after freeing the memory; otherwise a limit could be exceeded meanwhile. That of
- * a map that the keeper has refused may have ended before, with what counted most (map_give_back).
+ * Ends the charge after freeing the memory; otherwise a limit could be exceeded meanwhile. The
+ * charge of a map that the keeper has refused may have ended before, see map_give_back().
  */
 static void channel_free(struct sluice_channel *channel)
 {

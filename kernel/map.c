@@ -440,8 +440,8 @@ static void map_detach(struct sluice_endpoint *endpoint)
 /* ---- lifetime of the channel ---- */
 
 /*
- * The keeper may hold the map a little longer, and the next attempt is charged as well. Restored
- * entries count until they are freed, and the limits with them.
+ * The keeper may still hold a reference, and the next attempt is charged again. A map with restored
+ * entries stays charged until they are freed.
  */
 static void map_give_back(struct sluice_map *map)
 {

@@ -198,7 +198,7 @@ static void map_mapped_count_unplaced(const struct sluice_map_mapped *mapped, in
 	atomic64_add(number, (atomic64_t *)&mapped->header->unplaced);
 }
 
-/* Whose tag has this index in the bucket. */
+/* The cell of the tag with this index in the bucket. */
 static struct sluice_map_cell *map_mapped_cell(const struct sluice_map_mapped *mapped, u32 block,
 					       u32 index)
 {
@@ -224,7 +224,7 @@ static struct sluice_map_cell *map_mapped_take_cell_of(const struct sluice_map_m
 	return NULL;
 }
 
-/* Whether the cell was in the block; then it is free. */
+/* Frees the cell if it is in this block. Returns whether it was. */
 static bool map_mapped_free_cell_of(const struct sluice_map_mapped *mapped, u32 block, u32 tag,
 				    const struct sluice_map_cell *cell)
 {

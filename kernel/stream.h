@@ -120,8 +120,9 @@ struct sluice_stream {
 	u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE, _MAPPED */
 	u32 deadline_ms;
 	u32 interval_ms;
-	u32 table_cell;			/* of the open that asks: the table that it requires, or */
-	u64 table;			/* that is stored, if the map has another; 0: none */
+	/* Of the open that asks: the table that it requires, or, if has_other_table, is stored. */
+	u32 table_cell;
+	u64 table;			/* bytes; 0: none */
 	bool has_other_table;
 	u32 open_flags;			/* of the open that asks */
 	bool administrator;		/* the opener is */

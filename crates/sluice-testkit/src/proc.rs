@@ -23,7 +23,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Of two calls of which one replaces the other, later architectures have that one only.
+    /// x86-64 has older calls that later architectures lack.
     fn numbers(self) -> &'static [i64] {
         match self {
             // A named channel is opened by an ioctl.

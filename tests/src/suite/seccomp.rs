@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels of all kinds under the calls that the default seccomp profiles of container runtimes refuse.
+//! Channels of all kinds without calls that the default seccomp profiles of container runtimes refuse.
 
 use std::fs::File;
 
@@ -14,7 +14,7 @@ topic!(
     "seccomp",
     fifo: [],
     pipe_only: [
-        all_kinds_work_under_the_default_profiles_of_docker_and_podman,
+        all_kinds_work_without_the_calls_that_docker_or_podman_refuses,
     ],
 );
 
@@ -70,7 +70,7 @@ const SCRIPT: &str = r#"
     wait $! || true
 "#;
 
-fn all_kinds_work_under_the_default_profiles_of_docker_and_podman(context: &Context) -> Result<()> {
+fn all_kinds_work_without_the_calls_that_docker_or_podman_refuses(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     home.create_child("host")?.enter()?;
     let runtime = Runtime::new(&context.scratch, home)?;
