@@ -21,7 +21,7 @@ use runner::fixture::RunFixture;
 use runner::report::{Json, Lines, Reporter, Totals};
 use support::time;
 
-/// What a kill in a storm adds to the time limits.
+/// What a kill adds to the time limit of a kill storm.
 const PER_KILL: Duration = Duration::from_millis(100);
 
 /// Runs the end-to-end tests of the Sluice module.
@@ -48,8 +48,8 @@ struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     races: f64,
 
-    /// The number of processes that each kill storm kills
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    /// The number of processes that each kill storm kills; at least 4, of each cgroup one in each half
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(4..))]
     kills: u32,
 
     /// The seed of kill storms; by default another one each time
@@ -184,8 +184,14 @@ fn run_all(
             .seed
             .unwrap_or_else(|| RandomState::new().hash_one(0)),
     };
-    let limit = time::scaled(Duration::from_secs_f64(arguments.timeout) + PER_KILL * storm.kills)
-        + durations.stress.max(durations.races);
+    let limit = |named: &NamedTest| {
+        let kills = match named.name.starts_with("kill_storm::") {
+            true => storm.kills,
+            false => 0,
+        };
+        time::scaled(Duration::from_secs_f64(arguments.timeout) + PER_KILL * kills)
+            + durations.stress.max(durations.races)
+    };
     runner::process::adopt_orphans()?;
     let modules = Modules {
         own: arguments.module.clone(),
@@ -199,7 +205,7 @@ fn run_all(
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;
-        let outcome = runner::run_one(named, &fixture, limit);
+        let outcome = runner::run_one(named, &fixture, limit(named));
         reporter.end(&outcome).context("printing")?;
         outcomes.push(outcome);
     }

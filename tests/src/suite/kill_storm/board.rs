@@ -16,7 +16,9 @@ const OVER: usize = 0;
 const LONGEST: usize = OVER + HOMES;
 const ISSUED: usize = LONGEST + 2;
 const ACKNOWLEDGED: usize = ISSUED + HOMES;
-const STEPS: usize = ACKNOWLEDGED + HOMES;
+const PEERS: usize = ACKNOWLEDGED + HOMES;
+const STEPS: usize = PEERS + HOMES * ROLES;
+const ROLES: usize = Role::ALL.len();
 
 /// Of which the longest is kept.
 #[derive(Clone, Copy)]
@@ -31,7 +33,7 @@ pub struct Board(SharedWords);
 
 impl Board {
     pub fn new() -> Result<Self> {
-        Ok(Board(SharedWords::new(STEPS + Role::ALL.len())?))
+        Ok(Board(SharedWords::new(STEPS + ROLES)?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
@@ -59,6 +61,15 @@ impl Board {
 
     pub fn steps(&self, role: Role) -> u64 {
         self.0.get(STEPS + role as usize)
+    }
+
+    /// The process of this role has, or had, a peer in its current episode.
+    pub fn set_peer(&self, home: usize, role: Role, met: bool) {
+        self.0.set(PEERS + home * ROLES + role as usize, met.into());
+    }
+
+    pub fn has_peer(&self, home: usize, role: Role) -> bool {
+        self.0.get(PEERS + home * ROLES + role as usize) != 0
     }
 
     pub fn keep_longest(&self, of: Time, time: Duration) {

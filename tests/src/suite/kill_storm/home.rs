@@ -3,14 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
 use super::board::{Board, Time};
 use super::roles::{self, Role};
 use crate::support::child::{Child, spawn};
-use crate::support::time::eventually;
+use crate::support::proc;
+use crate::support::time::{Deadline, eventually};
 
 /// The longest time between two rounds of kills, in microseconds.
 const PAUSE: u64 = 2000;
@@ -39,11 +40,11 @@ impl<'a> Home<'a> {
         }
     }
 
-    pub fn run(mut self, kills: u32) -> Result<()> {
+    pub fn run(mut self, kills: usize) -> Result<()> {
         for role in Role::ALL {
             self.start(role)?;
         }
-        let mut left = kills as usize;
+        let mut left = kills;
         while left > 0 {
             std::thread::sleep(Duration::from_micros(self.random.u64(0..=PAUSE)));
             let count = self.random.usize(1..=AT_ONCE).min(left);
@@ -52,6 +53,7 @@ impl<'a> Home<'a> {
             }
             left -= count;
         }
+        self.await_steps()?;
         self.end()
     }
 
@@ -84,9 +86,19 @@ impl<'a> Home<'a> {
         Ok(())
     }
 
+    /// Otherwise the storm has tested little.
+    fn await_steps(&mut self) -> Result<()> {
+        eventually("each role makes a step", || {
+            self.expect_all_running()?;
+            let all = Role::ALL.iter().all(|role| self.board.steps(*role) > 0);
+            Ok(all.then_some(()))
+        })
+    }
+
     /// Kills one side of each kind, whose other side must learn of it. What waits without regard to the ends of others
     /// ends with the channel.
     fn end(mut self) -> Result<()> {
+        self.expect_all_running()?;
         self.board.end(self.number);
         let side = self.number;
         let (killed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.processes)
@@ -96,25 +108,43 @@ impl<'a> Home<'a> {
         let (notified, others) = others
             .into_iter()
             .partition(|process| process.role.ends_with_peer());
-        self.await_ends(notified, roles::come_and_go)?;
-        self.await_ends(others, roles::destroy_all)?;
+        let deadline = Deadline::for_event();
+        self.await_ends(notified, &deadline, |role| self.come_to(role))?;
+        self.await_ends(others, &deadline, |_| roles::destroy_all())?;
         roles::destroy_all()
     }
 
-    /// Waits for the ends of these, while others come, for what waits for a first peer.
-    fn await_ends(&self, survivors: Vec<Process>, come: fn() -> Result<()>) -> Result<()> {
+    /// A first peer for a process that may wait for one. A process that had a peer has to learn of its end without
+    /// another one, which would wake it.
+    fn come_to(&self, role: Role) -> Result<()> {
+        // A producer may fill a ring that never had a consumer.
+        if role == Role::RingProducer || !self.board.has_peer(self.number, role) {
+            roles::come_and_go(role)?;
+        }
+        Ok(())
+    }
+
+    fn await_ends(
+        &self,
+        survivors: Vec<Process>,
+        deadline: &Deadline,
+        help: impl Fn(Role) -> Result<()>,
+    ) -> Result<()> {
         let since = Instant::now();
         for survivor in survivors {
-            let ended = eventually("the process ends", || {
-                come()?;
-                Ok(survivor.child.has_ended()?.then_some(()))
-            });
-            ended.with_context(|| {
-                let state = crate::support::proc::describe(survivor.child.pid());
-                format!("{:?}: {state}", survivor.role)
-            })?;
+            let (role, child) = (survivor.role, survivor.child);
+            while !child.has_ended()? {
+                ensure!(
+                    !deadline.passed(),
+                    "{role:?} did not end within {:?}: {}",
+                    deadline.span(),
+                    proc::describe(child.pid())
+                );
+                help(role)?;
+                std::thread::sleep(Duration::from_micros(500));
+            }
             self.board.keep_longest(Time::Wait, since.elapsed());
-            survivor.child.finish()?;
+            child.finish()?;
         }
         Ok(())
     }

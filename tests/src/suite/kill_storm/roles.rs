@@ -4,12 +4,12 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use nix::errno::Errno;
 use nix::unistd::{read, write};
 use sluice::bus::{CallError, Client, RecvError as BusError, SendError as BusSendError, Server};
-use sluice::ring::{Consumer, Producer};
+use sluice::ring::{Consumer, Producer, RecvError, SendError};
 use sluice::{Bus, Ring, Scope};
 
 use super::board::Board;
@@ -124,6 +124,7 @@ fn tolerate<T>(what: &str, result: nix::Result<T>, errors: &[Errno]) -> Result<O
 
 impl Player<'_> {
     fn episode(&mut self) -> Result<()> {
+        self.board.set_peer(self.home, self.role, false);
         match self.role {
             Role::PipeReader => self.read_pipe(),
             Role::PipeWriter => self.write_pipe(),
@@ -144,6 +145,7 @@ impl Player<'_> {
 
     fn step(&mut self) {
         self.board.count(self.role);
+        self.board.set_peer(self.home, self.role, true);
         self.pause();
     }
 
@@ -179,6 +181,9 @@ impl Player<'_> {
             let mut buffer = vec![0; self.random.usize(1..=CAPACITY)];
             match tolerate("reading", read(&end, &mut buffer), &[Errno::EPIPE])? {
                 None | Some(0) => break,
+                Some(length) if buffer[..length].iter().any(|byte| *byte != 7) => {
+                    bail!("bytes that were not written")
+                }
                 Some(_) => self.step(),
             }
         }
@@ -189,6 +194,8 @@ impl Player<'_> {
         let Some(end) = self.open_pipe(WRITE)? else {
             return Ok(());
         };
+        // The open has waited for a reader, or there was one.
+        self.board.set_peer(self.home, self.role, true);
         for _ in 0..self.times() {
             let bytes = vec![7; self.random.usize(1..=2 * CAPACITY)];
             match tolerate("writing", write(&end, &bytes), &[Errno::EPIPE])? {
@@ -208,10 +215,11 @@ impl Player<'_> {
             return Ok(());
         };
         for _ in 0..self.times() {
-            if producer.send(&vec![7; self.random.usize(0..1000)]).is_err() {
-                break;
+            match producer.send(&vec![7; self.random.usize(0..1000)]) {
+                Ok(()) => self.step(),
+                Err(SendError::PeerDied | SendError::Closed | SendError::Destroyed) => break,
+                Err(error) => return Err(error).context("sending a record"),
             }
-            self.step();
         }
         Ok(())
     }
@@ -228,10 +236,10 @@ impl Player<'_> {
                 Ok(Some(length)) if record[..length].iter().any(|byte| *byte != 7) => {
                     bail!("a record that was not sent")
                 }
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => break,
+                Ok(Some(_)) => self.step(),
+                Ok(None) | Err(RecvError::PeerDied | RecvError::Destroyed) => break,
+                Err(error) => return Err(error).context("receiving a record"),
             }
-            self.step();
         }
         Ok(())
     }
@@ -390,7 +398,11 @@ impl Player<'_> {
                 _ => Request::new(command::SET, of_key.value(&vec![key[0]; 300])),
             };
             // The map may be destroyed, or have no such entry.
-            let _ = socket.request(&request)?;
+            for reply in socket.request(&request)?.unwrap_or_default() {
+                let key = reply.bytes(attr::KEY).unwrap_or(&key);
+                let value = reply.bytes(attr::VALUE).unwrap_or_default();
+                ensure!(value.iter().all(|byte| *byte == key[0]), "a mixed value");
+            }
             self.step();
         }
         Ok(())
@@ -469,12 +481,16 @@ impl Player<'_> {
     }
 }
 
-/// A peer for what waits for a first one, which ends at once. That of a ring maps it: otherwise it was none.
-pub fn come_and_go() -> Result<()> {
-    let ctl = Ctl::new()?;
-    drop(ctl.open(Open::new(NAME, BOTH | NONBLOCK)));
-    drop(Ring::named(NAME).producer());
-    drop(Ring::named(NAME).consumer());
+/// A peer for this role, which ends at once. That of a ring maps it: otherwise it was none.
+pub fn come_and_go(role: Role) -> Result<()> {
+    match role {
+        Role::PipeReader | Role::PipeWriter => {
+            drop(Ctl::new()?.open(Open::new(NAME, BOTH | NONBLOCK)));
+        }
+        Role::RingProducer => drop(Ring::named(NAME).consumer()),
+        Role::RingConsumer => drop(Ring::named(NAME).producer()),
+        _ => {}
+    }
     Ok(())
 }
 
