@@ -2,8 +2,9 @@
 //! The tests of ring.rs and hostile.rs, on device rings. They need the module: `tests/check vm` runs them in the VM,
 //! and `cargo test` does not. Without the module each of them fails.
 //!
-//! Only over memfd are the topics `ring::handshake`, `hostile::files`, `hostile::handshakes`, `hostile::hang_ups`,
+//! Only over memfd are the topics `ring::handshake`, `ring::kills`, `hostile::files`, `hostile::handshakes`, `hostile::hang_ups`,
 //! `hostile::seals` and `hostile::sockets`: their subjects are the handshake, sockets and memfds, which a device ring does not have.
+//! A peer that is killed before it has mapped a device ring was never there, which nobody is told; kill storms kill later ones.
 
 #[path = "."]
 mod on_device {
@@ -21,7 +22,6 @@ mod on_device {
         mod calls;
         mod ending;
         mod forking;
-        mod kills;
         mod options;
         mod records;
         mod runtime;

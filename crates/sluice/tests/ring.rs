@@ -13,7 +13,6 @@ mod memfd {
     mod calls;
     mod ending;
     mod forking;
-    mod kills;
     mod options;
     mod records;
     mod runtime;
@@ -21,4 +20,5 @@ mod memfd {
 
     // Only over memfd.
     mod handshake;
+    mod kills;
 }
