@@ -128,6 +128,15 @@ use Kind::{
 
 const OPEN_FLAGS: Kind = Bits(&[0, 1, 2, 2, 2, 0o4000, 0o4000, 0o10000, 0o2000, 0o10000000]);
 const RWF: Kind = One(&[0, 0, 8, 8, 4, 1, 2, 16, 64]);
+/// Of preadv2(2) and pwritev2(2).
+const VECTORS_AT: &[Kind] = &[
+    File(Any),
+    Array("iovec"),
+    CountBefore,
+    One(&[u64::MAX, 0]),
+    One(&[0]),
+    RWF,
+];
 const SPLICE: Kind = Bits(&[1, 2, 4, 8]);
 const EVENTS: Kind = Bits(&[1, 4, 0x10, 0x2000, 1 << 28, 1 << 29, 1 << 30, 1 << 31]);
 const PROTECTION: Kind = One(&[1, 3, 1, 3, 0, 2, 4, 5, 7]);
@@ -213,34 +222,8 @@ pub const FORMS: &[Form] = &[
         None,
         5,
     ),
-    system(
-        "preadv2",
-        libc::SYS_preadv2,
-        &[
-            File(Any),
-            Array("iovec"),
-            CountBefore,
-            One(&[u64::MAX, 0]),
-            One(&[0]),
-            RWF,
-        ],
-        None,
-        6,
-    ),
-    system(
-        "pwritev2",
-        libc::SYS_pwritev2,
-        &[
-            File(Any),
-            Array("iovec"),
-            CountBefore,
-            One(&[u64::MAX, 0]),
-            One(&[0]),
-            RWF,
-        ],
-        None,
-        6,
-    ),
+    system("preadv2", libc::SYS_preadv2, VECTORS_AT, None, 6),
+    system("pwritev2", libc::SYS_pwritev2, VECTORS_AT, None, 6),
     system(
         "lseek",
         libc::SYS_lseek,

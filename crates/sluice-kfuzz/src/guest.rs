@@ -8,23 +8,13 @@ use std::os::unix::fs::chown;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use sluice_testkit::fail_nth::SETTINGS;
 
 use crate::calls::CGROUPS;
 use crate::description::Description;
 use crate::execute::ioctl;
 use crate::keeper::{self, Manner};
 use crate::worker::USER;
-
-/// Only fail-nth injects failures; by default the kernel excludes most allocations, and logs each failure.
-const SETTINGS: [(&str, &str); 7] = [
-    ("failslab/ignore-gfp-wait", "N"),
-    ("failslab/verbose", "0"),
-    ("fail_page_alloc/ignore-gfp-wait", "N"),
-    ("fail_page_alloc/ignore-gfp-highmem", "N"),
-    ("fail_page_alloc/min-order", "0"),
-    ("fail_page_alloc/verbose", "0"),
-    ("fail_usercopy/verbose", "0"),
-];
 
 /// The cgroups that programs use, beside those that they create below.
 const FOLDERS: [&str; 4] = ["root", "user", "root/a", "user/a"];

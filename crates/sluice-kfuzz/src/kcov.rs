@@ -29,23 +29,15 @@ unsafe impl Send for Trace {}
 // SAFETY: as above.
 unsafe impl Sync for Trace {}
 
-/// One trace per thread of a program; none without both.
+/// One trace per thread of a program.
 #[derive(Clone)]
 pub struct Coverage(Vec<Trace>);
 
 impl Coverage {
     pub fn new() -> Result<Self> {
-        let mut traces = Vec::new();
-        if std::fs::exists("/sys/kernel/debug/kcov")? {
-            for number in 0..THREADS {
-                traces.push(Trace::new(number).context("KCOV cannot be used")?);
-            }
-        }
+        let traces: Result<_> = (0..THREADS).map(Trace::new).collect();
+        let traces = traces.context("/sys/kernel/debug/kcov cannot be used; load tests/tracer")?;
         Ok(Coverage(traces))
-    }
-
-    pub fn is_there(&self) -> bool {
-        !self.0.is_empty()
     }
 
     /// Begins to trace the calling thread. A failure leaves it without trace.

@@ -4,6 +4,7 @@
 pub mod cgroup;
 pub mod child;
 pub mod clock;
+pub mod fail_nth;
 pub mod hft;
 pub mod host;
 pub mod interrupt;

@@ -17,7 +17,7 @@ use crate::support::channel::{CAPACITY, read_some, set_blocking, write_all};
 use crate::support::check::expect;
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::{NOBODY, become_user, enter_cgroup_namespace};
-use crate::support::ctl::{Ctl, NODE, OWN};
+use crate::support::ctl::{Ctl, NODE, OWN, usage_of};
 use crate::support::ioctl::raw;
 use crate::support::map::{self, Maps};
 use crate::support::memory::PAGE;
@@ -43,12 +43,6 @@ topic!(
         the_device_number_is_of_the_local_range,
     ],
 );
-
-fn usage_of(ctl: &impl AsFd, scope_fd: i32) -> nix::Result<Usage> {
-    let mut usage = Usage::new(scope_fd);
-    raw(ctl, CTL_USAGE, &mut usage)?;
-    Ok(usage)
-}
 
 fn the_counts_of_a_pipe_never_decrease(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;

@@ -21,8 +21,7 @@ use crate::support::child::{spawn, spawn_keeping};
 use crate::support::container::{User, spawn_in_container};
 use crate::support::credentials::{NOBODY, become_user};
 use crate::support::ctl::{
-    CREATE, Ctl, KIND_BUS, KIND_MAP, KIND_PIPE, KIND_RING, NONBLOCK, OWN, Open, PERSIST, UNLINK,
-    WRITE, access_of,
+    CREATABLE, CREATE, Ctl, KIND_MAP, NONBLOCK, OWN, Open, PERSIST, UNLINK, WRITE, access_of,
 };
 use crate::support::event::Event;
 use crate::support::kernel::expect_no_objects;
@@ -51,7 +50,6 @@ topic!(
     ],
 );
 
-const KINDS: [u32; 4] = [KIND_PIPE, KIND_RING, KIND_BUS, KIND_MAP];
 const MIB: u64 = 1 << 20;
 const MANY: usize = 10_000;
 
@@ -96,7 +94,7 @@ fn each_limit_is_reached_with_every_kind_by_a_user_and_a_container(
         ("scope_max_channels", 3, Errno::ENOSPC),
         ("scope_max_bytes", 3 * MIB + MIB / 2, Errno::ENOSPC),
     ] {
-        for kind in KINDS {
+        for kind in CREATABLE {
             // What an earlier one has freed counts until the kernel has done so.
             expect_no_objects()?;
             let _limit = Parameter::set(limit, value)?;
@@ -132,7 +130,7 @@ fn a_process_without_descriptors_creates_nothing(_: &Context) -> Result<()> {
         while let Ok(fd) = ctl.as_fd().try_clone_to_owned() {
             taken.push(fd);
         }
-        for kind in KINDS {
+        for kind in CREATABLE {
             let refused = ctl.open(request(kind, "channel", 0)).map(drop);
             expect("an open", refused, Err(Errno::EMFILE))?;
         }
@@ -307,7 +305,7 @@ fn ten_thousand_channels_are_created_listed_and_freed(context: &Context) -> Resu
         let process = full.spawn("their creator", || {
             let ctl = Ctl::new()?;
             for number in 0..MANY {
-                let kind = KINDS[number % KINDS.len()];
+                let kind = CREATABLE[number % CREATABLE.len()];
                 // A map has no memory for its capacity.
                 let capacity = if kind == KIND_MAP { 0 } else { 4096 };
                 ctl.open(request(kind, number.to_string(), capacity))

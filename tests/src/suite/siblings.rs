@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use sluice_abi::{CTL_USAGE, LIST_MAX, SCOPE_ROOT, Usage};
+use sluice_abi::{LIST_MAX, SCOPE_ROOT};
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
@@ -23,9 +23,9 @@ use crate::support::check::{expect, note};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::container::{User, spawn_in_container};
 use crate::support::ctl::{
-    ALL_FLAGS, BOTH, CREATE, ChannelInfo, Ctl, DESTROY, INFO, Info, KIND_BUS, KIND_FEED, KIND_MAP,
-    KIND_PIPE, KIND_RING, LIST, List, NAME_SIZE, NONBLOCK, OPEN, OWN, Open, PERSIST, READ, UNLINK,
-    Unlink, WRITE, access_of,
+    ALL_FLAGS, BOTH, CREATABLE, CREATE, ChannelInfo, Ctl, DESTROY, INFO, Info, KIND_FEED, KIND_MAP,
+    LIST, List, NAME_SIZE, NONBLOCK, OPEN, OWN, Open, PERSIST, READ, UNLINK, Unlink, WRITE,
+    access_of, usage_of,
 };
 use crate::support::event::Event;
 use crate::support::ioctl::{raw, raw_with_result};
@@ -46,7 +46,6 @@ topic!(
     ],
 );
 
-const KINDS: [u32; 4] = [KIND_PIPE, KIND_RING, KIND_BUS, KIND_MAP];
 /// Exist at the sibling and on the host, and nowhere.
 const THEIRS: &str = "theirs";
 const HOSTS: &str = "hostss";
@@ -69,7 +68,7 @@ fn request(kind: u32, scope_fd: RawFd, name: &str, flags: u32) -> Open {
 /// Persistent channels of all kinds in the cgroup of this process, which everyone may use.
 fn persist_all(name: &str) -> Result<()> {
     let ctl = Ctl::new()?;
-    for kind in KINDS {
+    for kind in CREATABLE {
         let end = ctl.open(request(kind, OWN, name, access_of(kind) | CREATE_ONE));
         let end = end.with_context(|| format!("creating one of kind {kind}"))?;
         if kind == KIND_MAP {
@@ -112,7 +111,7 @@ impl Sibling {
         let directory = self.cgroup.directory()?;
         let names = Ctl::new()?.page(directory.as_raw_fd(), None, LIST_MAX)?;
         let kinds: Vec<u32> = names.iter().map(|channel| channel.kind).collect();
-        expect("the sibling's channels", kinds, KINDS.to_vec())
+        expect("the sibling's channels", kinds, CREATABLE.to_vec())
     }
 }
 
@@ -143,7 +142,7 @@ type Answers = Vec<(String, Result<i32, Errno>, Vec<u8>)>;
 fn answers(ctl: &Ctl, socket: &Socket, scope: RawFd, name: &str) -> Result<Answers> {
     let mut answers = Vec::new();
     let mut add = |what: String, result, bytes| answers.push((what, result, bytes));
-    for kind in KINDS.into_iter().chain([KIND_FEED, 0, 99]) {
+    for kind in CREATABLE.into_iter().chain([KIND_FEED, 0, 99]) {
         for flags in [READ, WRITE, BOTH, ALL_FLAGS & !CREATE] {
             let mut open = request(kind, scope, name, flags | NONBLOCK);
             let result = raw_with_result(ctl, OPEN, &mut open);
@@ -232,7 +231,7 @@ fn expect_same(scope: RawFd, name: &str, nowhere: &str) -> Result<usize> {
 /// Creates channels of all kinds under the name, and removes them; what the first info says of each.
 fn create_own(name: &str) -> Result<Vec<ChannelInfo>> {
     let ctl = Ctl::new()?;
-    KINDS
+    CREATABLE
         .into_iter()
         .map(|kind| {
             let _end = ctl.open(request(kind, OWN, name, access_of(kind) | CREATE_ONE))?;
@@ -301,7 +300,7 @@ fn an_open_takes_as_long_where_the_name_exists_elsewhere(context: &Context) -> R
         let (mut theirs, mut nowhere) = (Vec::new(), Vec::new());
         let mut slower = 0;
         for pair in 0..PAIRS {
-            let kind = KINDS[pair % KINDS.len()];
+            let kind = CREATABLE[pair % CREATABLE.len()];
             let number = random.usize(..NAMES);
             let names = [format!("theirs{number:02}"), format!("nobody{number:02}")];
             let first = random.usize(..2);
@@ -334,9 +333,7 @@ fn an_open_takes_as_long_where_the_name_exists_elsewhere(context: &Context) -> R
 // ---- counts ----
 
 fn usage(ctl: &Ctl) -> Result<Vec<u8>> {
-    let mut usage = Usage::new(OWN);
-    raw(ctl, CTL_USAGE, &mut usage).context("usage")?;
-    Ok(bytes_of(&usage))
+    Ok(bytes_of(&usage_of(ctl, OWN).context("usage")?))
 }
 
 fn the_counts_of_a_container_do_not_change_with_a_sibling(context: &Context) -> Result<()> {

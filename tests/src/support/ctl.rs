@@ -7,7 +7,6 @@ use std::ptr;
 
 use anyhow::{Context, Result};
 
-use sluice_abi::SCOPE_SELF;
 pub use sluice_abi::{
     ABI, CHANNEL_INFO_SIZE_VER0, CHANNEL_PERSISTENT as PERSISTENT, CTL_DESTROY as DESTROY,
     CTL_FEATURES as FEATURES, CTL_INFO as INFO, CTL_LIST as LIST, CTL_OPEN as OPEN,
@@ -17,10 +16,14 @@ pub use sluice_abi::{
     OPEN_NONBLOCK as NONBLOCK, OPEN_PERSIST as PERSIST, OPEN_READ as READ, OPEN_SIZE_VER0,
     OPEN_WRITE as WRITE, Open, Unlink, padded,
 };
+use sluice_abi::{CTL_USAGE, SCOPE_SELF, Usage};
 
 /// The kinds of the module, as features report them.
 pub const KINDS: u64 =
     1 << KIND_PIPE | 1 << KIND_RING | 1 << KIND_FEED | 1 << KIND_BUS | 1 << KIND_MAP;
+
+/// The kinds that users create: feeds belong to kernel modules.
+pub const CREATABLE: [u32; 4] = [KIND_PIPE, KIND_RING, KIND_BUS, KIND_MAP];
 
 use super::cgroup::Cgroup;
 use super::check::expect;
@@ -185,6 +188,13 @@ impl AsFd for Ctl {
 /// The access with which a channel of this kind can be opened by a process that is alone.
 pub fn access_of(kind: u32) -> u32 {
     if kind == KIND_PIPE { BOTH } else { WRITE }
+}
+
+/// What the limits count of a scope and of the user.
+pub fn usage_of(ctl: &impl AsFd, scope_fd: RawFd) -> nix::Result<Usage> {
+    let mut usage = Usage::new(scope_fd);
+    raw(ctl, CTL_USAGE, &mut usage)?;
+    Ok(usage)
 }
 
 /// Fails unless the own cgroup has no names, and the module no objects.

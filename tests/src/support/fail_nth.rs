@@ -9,23 +9,12 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
+use sluice_testkit::fail_nth::SETTINGS;
 
 use super::check::{note, skip};
 use super::ctl::{Ctl, expect_no_channel};
 
 const FILE: &str = "/proc/thread-self/fail-nth";
-
-/// By default the kernel excludes allocations that may sleep, allocations of pages for user data and of single pages,
-/// and logs each failure with a trace. Only fail-nth injects failures: the probabilities stay zero.
-const SETTINGS: [(&str, &str); 7] = [
-    ("failslab/ignore-gfp-wait", "N"),
-    ("failslab/verbose", "0"),
-    ("fail_page_alloc/ignore-gfp-wait", "N"),
-    ("fail_page_alloc/ignore-gfp-highmem", "N"),
-    ("fail_page_alloc/min-order", "0"),
-    ("fail_page_alloc/verbose", "0"),
-    ("fail_usercopy/verbose", "0"),
-];
 
 /// Failure injection for the calling thread.
 pub struct FailNth(File);
