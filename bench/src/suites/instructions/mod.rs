@@ -5,6 +5,7 @@
 //! number of operations, minus the background: what the kernel executes while a process runs a loop of its own.
 
 mod counter;
+mod gets;
 mod operations;
 
 use std::rc::Rc;
@@ -12,7 +13,9 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use self::counter::{Control, Counter, ITERATIONS};
+use self::gets::{Gets, KEYS};
 use self::operations::Operations;
+use super::map;
 use super::plan::{Plan, Scale, Sizes, title};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric, Skipped, Subject};
@@ -69,6 +72,12 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         };
         cases.push(case(plan, task, &counter)?);
     }
+    let gets = |store, confinement| Gets {
+        store,
+        confinement,
+        counter: Rc::clone(&counter),
+    };
+    cases.push(map::counted(plan, SUITE, KEYS, gets)?);
     Ok(cases)
 }
 

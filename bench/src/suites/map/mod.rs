@@ -84,6 +84,9 @@ const MANY_GETS: Kind = Kind {
     ..GET
 };
 
+/// Whose gets take the same path each time. Redis has a process of its own.
+const COUNTED: &[&str] = &["shared-map", "bpf-map", "lmdb", MAPPED, FD, NETLINK];
+
 /// In the order of the tables. The gets of the naive store do not use its files. Readers of bpf-map may miss a key in an update.
 #[rustfmt::skip]
 static KINDS: [Kind; 12] = [
@@ -129,6 +132,29 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         }
     }
     Ok(cases)
+}
+
+/// Gets whose instructions are counted, on one processor. The job is made of what returns a store with so many keys.
+pub(super) fn counted<J: Job + 'static>(
+    plan: &Plan,
+    name: &'static str,
+    keys: u64,
+    job: impl Fn(Box<dyn Fn() -> Result<Rc<dyn Store>>>, Confinement) -> J,
+) -> Result<Case> {
+    let suite = suite(plan, Placement::SameCpu)?;
+    let title = format!("get of a value of {VALUE_SIZE} B, {keys} keys");
+    let case = Case::new(name, title, Placement::SameCpu, Metric::Instructions);
+    let counted = STORES
+        .iter()
+        .filter(|mechanism| COUNTED.contains(&mechanism.name));
+    let entrants = counted.map(|mechanism| {
+        let resources = Rc::clone(&suite.resources);
+        let store = Box::new(move || (mechanism.create)(keys, &resources));
+        let unavailable = (mechanism.unavailable)(&suite.resources);
+        let job = job(store, suite.confinement.clone());
+        (mechanism.name, mechanism.name, unavailable, job)
+    });
+    Ok(suite.enter(case.of_size(VALUE_SIZE), entrants))
 }
 
 fn suite(plan: &Plan, placement: Placement) -> Result<Suite<'_, StoreResources>> {
