@@ -5,8 +5,8 @@
 pub(super) mod access;
 mod bpf;
 mod lmdb;
+mod lower_bounds;
 mod netlink;
-mod one_call;
 pub(super) mod redis;
 mod shared_map;
 pub(super) mod sluice_map;
@@ -43,7 +43,7 @@ pub struct StoreMechanism<R> {
 }
 
 #[rustfmt::skip]
-static STORES: [StoreMechanism<StoreResources>; 12] = [
+static STORES: [StoreMechanism<StoreResources>; 13] = [
     StoreMechanism { name: "shared-map", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, false, false) },
     StoreMechanism { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: |keys, _| shared_map::create(keys, true, false) },
     StoreMechanism { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: |keys, _| shared_map::create(keys, false, true) },
@@ -51,15 +51,16 @@ static STORES: [StoreMechanism<StoreResources>; 12] = [
     StoreMechanism { name: "redis", unavailable: |_| redis::missing(), create: redis::create },
     StoreMechanism { name: "lmdb", unavailable: |_| None, create: lmdb::create },
     StoreMechanism { name: "mapped-table", unavailable: |_| None, create: table::create },
-    StoreMechanism { name: "pread", unavailable: |_| None, create: one_call::create_pread },
-    StoreMechanism { name: "getppid", unavailable: |_| None, create: one_call::create_getppid },
+    StoreMechanism { name: "pread", unavailable: |_| None, create: lower_bounds::create_pread },
+    StoreMechanism { name: "getppid", unavailable: |_| None, create: |keys, _| lower_bounds::create_array(keys, true) },
+    StoreMechanism { name: "array", unavailable: |_| None, create: |keys, _| lower_bounds::create_array(keys, false) },
     StoreMechanism { name: MAPPED, unavailable: sluice_map::unavailable, create: sluice_mapped::create },
     StoreMechanism { name: FD, unavailable: sluice_map::unavailable, create: sluice_map::create },
     StoreMechanism { name: NETLINK, unavailable: sluice_map::unavailable, create: netlink::create },
 ];
 
 /// What needs no module, for comparisons on a machine that loads none.
-const WITHOUT_MODULE: &[&str] = &["mapped-table", "lmdb", "pread", "getppid"];
+const WITHOUT_MODULE: &[&str] = &["mapped-table", "lmdb", "pread", "getppid", "array"];
 
 pub const GET: Kind = Kind {
     name: "a get",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values at their numbers, without a search: lower bounds of stores whose gets are system calls. pread(2) copies the value from a file in
-//! memory; getppid(2) is a call without work, beside a value that the process copies itself.
+//! Values at their numbers, without a search: lower bounds of stores. pread(2) copies the value from a file in memory. In an array the
+//! process copies it itself, without a call or with getppid(2), a call without work. A value of the array has as much memory around it as
+//! an entry of a mapped table.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -9,11 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use nix::unistd::getppid;
+use sluice_abi::map::DEFAULT_CELL;
 use sluice_testkit::shared::SharedWords;
 
 use super::store::{Client, Key, Store, StoreResources, VALUE_SIZE, Value, filled, number_of};
 
 const WORDS: usize = VALUE_SIZE / size_of::<u64>();
+/// From one value of the array to the next. A table has 1.6 to 3.2 cells for an entry.
+const STRIDE: usize = 2 * DEFAULT_CELL as usize / size_of::<u64>();
 
 pub fn create_pread(keys: u64, _: &StoreResources) -> Result<Rc<dyn Store>> {
     let file = tempfile::tempfile_in("/dev/shm")?;
@@ -21,9 +25,13 @@ pub fn create_pread(keys: u64, _: &StoreResources) -> Result<Rc<dyn Store>> {
     filled(client, keys)
 }
 
-pub fn create_getppid(keys: u64, _: &StoreResources) -> Result<Rc<dyn Store>> {
-    let words = Rc::new(SharedWords::new(keys as usize * WORDS)?);
-    let client = move || -> Result<Box<dyn Client>> { Ok(Box::new(Array(Rc::clone(&words)))) };
+/// Each get calls getppid(2), or makes no call.
+pub fn create_array(keys: u64, calls: bool) -> Result<Rc<dyn Store>> {
+    let words = Rc::new(SharedWords::new(keys as usize * STRIDE)?);
+    let client = move || -> Result<Box<dyn Client>> {
+        let words = Rc::clone(&words);
+        Ok(Box::new(Array { words, calls }))
+    };
     filled(client, keys)
 }
 
@@ -43,18 +51,23 @@ impl Client for Preader {
     }
 }
 
-struct Array(Rc<SharedWords>);
+struct Array {
+    words: Rc<SharedWords>,
+    calls: bool,
+}
 
 impl Array {
     fn words(&self, key: &Key) -> Result<&[AtomicU64]> {
-        let begin = number_of(key)? as usize * WORDS;
-        Ok(&self.0.words()[begin..begin + WORDS])
+        let begin = number_of(key)? as usize * STRIDE;
+        Ok(&self.words.words()[begin..begin + WORDS])
     }
 }
 
 impl Client for Array {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
-        getppid();
+        if self.calls {
+            getppid();
+        }
         for (bytes, word) in value
             .chunks_exact_mut(size_of::<u64>())
             .zip(self.words(key)?)
