@@ -49,26 +49,7 @@ fn profile() -> Value {
     })
 }
 
-const SCRIPT: &str = r#"
-    set -e
-    grep -q '^Seccomp:.2' /proc/self/status
-    sluice map create jobs
-    sluice map set jobs key value
-    test "$(sluice map get jobs key)" = value
-    sluice pipe create frames
-    echo piped | sluice pipe send frames &
-    test "$(sluice pipe recv frames)" = piped
-    wait $!
-    sluice ring create frames
-    echo recorded | sluice ring send frames &
-    test "$(sluice ring recv frames)" = recorded
-    wait $!
-    sluice bus create frames
-    while echo sent | sluice bus pub frames; do sleep 0.1; done &
-    test "$(sluice bus sub frames --count 1)" = sent
-    sluice bus rm --destroy frames
-    wait $! || true
-"#;
+const SCRIPT: &str = include_str!("../../guest/every-kind");
 
 fn all_kinds_work_without_the_calls_that_docker_or_podman_refuses(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
