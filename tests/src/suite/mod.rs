@@ -89,6 +89,7 @@ mod map_netlink_watch;
 mod map_operations;
 mod map_races;
 mod map_watch;
+mod memory_high;
 mod myipc;
 mod no_cgroup2;
 mod object_lifetime;
@@ -194,6 +195,7 @@ pub const TOPICS: &[Topic] = &[
     map_operations::TOPIC,
     map_batch::TOPIC,
     map_watch::TOPIC,
+    memory_high::TOPIC,
     map_limits::TOPIC,
     map_mapped::TOPIC,
     map_races::TOPIC,
