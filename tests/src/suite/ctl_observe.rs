@@ -24,6 +24,7 @@ use crate::support::memory::PAGE;
 use crate::support::parameter::{Parameter, scope_limit};
 use crate::support::ring::{self, Rings};
 use crate::support::time::eventually;
+use crate::support::trace_buffer::TraceBuffer;
 
 const FOREVER: u64 = u64::MAX;
 
@@ -35,6 +36,7 @@ topic!(
         a_ring_has_passed_what_its_producer_has_published,
         a_bus_counts_messages_losses_and_the_lag,
         a_map_counts_changes,
+        tracepoints_tell_what_happens_to_which_channel,
         calls_that_sleep_are_counted,
         usage_counts_a_scope_and_all_below_it,
         usage_counts_a_user_in_its_cgroup_namespace,
@@ -101,6 +103,33 @@ fn a_map_counts_changes(_: &Context) -> Result<()> {
     let (info, _) = maps.info().context("info")?;
     expect("changes", info.messages, 3)?;
     expect("of a volatile map", (info.lag, info.total_bytes), (0, 0))
+}
+
+/// docs/tracing.md lists the tracepoints.
+fn tracepoints_tell_what_happens_to_which_channel(_: &Context) -> Result<()> {
+    let buffer = TraceBuffer::new()?;
+    let mut id = 0;
+    let trace = buffer.during(&["sluice"], || {
+        let buses = Buses::new()?;
+        let sender = buses.create(broadcast())?;
+        let subscriber = buses.subscribe(bus::with_policy(bus::EVICT))?;
+        id = bus::state(&subscriber)?.id;
+        for _ in 0..=bus::MESSAGES {
+            bus::send(&sender, &[0; 100]).context("sending")?;
+        }
+        drop(subscriber);
+        let map = Maps::new()?.create()?;
+        map::put(&map, b"key", b"value").map(drop)
+    })?;
+    for expected in [
+        format!("sluice_bus_subscribe: name=bus id={id}"),
+        format!("sluice_bus_evict: name=bus id={id}"),
+        format!("sluice_bus_unsubscribe: name=bus id={id}"),
+        "sluice_map_change: name=map sequence=1 change=created version=1".to_owned(),
+    ] {
+        ensure!(trace.contains(&expected), "no '{expected}' in {trace}");
+    }
+    Ok(())
 }
 
 /// One call in each state of a channel that makes calls sleep.

@@ -24,7 +24,7 @@ use crate::support::durable::{
 };
 use crate::support::event::Event;
 use crate::support::ioctl::raw;
-use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
+use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, UNLINK, answering};
 use crate::support::map::{
     self, CREATED, DEFAULT_CAPACITY, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op,
     Params, STEP_DELETE, STEP_GET, STEP_SET, Step, batch, delete, events, get, get_entry, put,
@@ -77,6 +77,7 @@ topic!(
         an_expired_entry_is_a_record,
         a_change_over_netlink_does_not_wait,
         a_change_over_netlink_is_refused_without_waiting,
+        a_change_over_netlink_of_an_unlinked_map_is_eidrm,
         an_error_of_the_store_refuses_changes,
         an_error_of_the_store_ends_with_the_next_acknowledgement,
     ],
@@ -906,6 +907,32 @@ fn a_change_over_netlink_is_refused_without_waiting(_: &Context) -> Result<()> {
     expect("a step", results, vec![Err(Errno::EAGAIN)])?;
     let value = get(&map.end, b"key").context("getting")?;
     expect_bytes("the value", &value, b"value")
+}
+
+fn a_change_over_netlink_of_an_unlinked_map_is_eidrm(_: &Context) -> Result<()> {
+    let map = Durable::interval()?;
+    put(&map.end, b"key", b"value")?;
+    let socket = Socket::new()?;
+    let key = Attrs::new().handle(socket.open(NAME, BOTH)?).key(b"key");
+    let (unlinked, ()) = answering(
+        || map.maps.unlink(),
+        || {
+            while map.keeper.next()?.kind != UNLINK {}
+            map.keeper.unlinked(map.stream).context("END")
+        },
+    )?;
+    expect("the unlink", unlinked, Ok(()))?;
+    for (command, attrs) in [
+        (command::SET, &key.clone().value(b"")),
+        (command::DELETE, &key),
+    ] {
+        let refusal = socket.call(command, attrs)?;
+        let refusal = refusal.err().context("a change was made")?;
+        expect("a change", refusal.errno, Errno::EIDRM)?;
+        let text = refusal.text.unwrap_or_default();
+        ensure!(text.contains("unlinked"), "the reason is '{text}'");
+    }
+    socket.must(command::GET, &key).map(drop)
 }
 
 // ---- errors of the store ----

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid, setgroups};
@@ -19,6 +19,7 @@ use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST, READ, WRITE};
 use crate::support::fd_passing::{receive_fd, send_fd, socket_pair};
 use crate::support::map::{KIND_MAP, Maps, NAME, get, put};
 use crate::support::netlink::{Attrs, Socket, attr, command, open_socket};
+use crate::support::parameter::{Parameter, scope_limit};
 
 topic!(
     "map_netlink_access",
@@ -32,6 +33,7 @@ topic!(
         a_map_is_created_only_by_the_opener_of_the_socket,
         a_sender_with_fewer_capabilities_creates_a_map,
         a_map_belongs_to_its_creator,
+        a_map_beyond_a_limit_is_refused_with_the_reason,
         a_handle_works_for_whoever_has_its_socket,
         a_passed_socket_keeps_its_handles,
         another_network_namespace_has_the_family,
@@ -389,6 +391,29 @@ fn a_map_belongs_to_its_creator(_: &Context) -> Result<()> {
 // ---- handles ----
 
 /// What a handle for reading and writing permits, to anyone.
+fn a_map_beyond_a_limit_is_refused_with_the_reason(_: &Context) -> Result<()> {
+    let expect_full = |errno: Errno, reason: &str| {
+        let socket = Socket::new()?;
+        socket.must(command::OPEN, &creation())?;
+        let another = Attrs::new().name("another").flags(BOTH | CREATE);
+        let call = socket.call(command::OPEN, &another)?;
+        let refusal = call.err().context("a second map was created")?;
+        expect("a second map", refusal.errno, errno)?;
+        let text = refusal.text.unwrap_or_default();
+        ensure!(text.contains(reason), "the reason is '{text}'");
+        expect("names", Ctl::new()?.names(OWN)?.len(), 1)
+    };
+    let limit = scope_limit("scope_max_channels", 1)?;
+    expect_full(Errno::ENOSPC, "a limit of the scope")?;
+    drop(limit);
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    let user = spawn("a user at the limit", || {
+        become_user(OTHER_USER)?;
+        expect_full(Errno::EDQUOT, "a limit of the user")
+    })?;
+    user.finish()
+}
+
 fn expect_handle_works(socket: &Socket, handle: u32) -> Result<()> {
     let on = || Attrs::new().handle(handle);
     for (command, attrs) in [

@@ -36,6 +36,8 @@ topic!(
         a_blocked_splice_out_does_not_lock_its_target,
         a_nonblocking_splice_out_of_an_empty_pipe_is_eagain,
         a_splice_out_at_eof_is_0,
+        a_splice_out_waits_for_room_that_others_have_taken,
+        a_splice_out_to_a_pipe_that_has_lost_its_reader_is_epipe,
         a_splice_in_blocks_until_there_is_room,
         a_blocked_splice_in_does_not_lock_its_source,
         a_nonblocking_splice_into_a_full_pipe_is_eagain,
@@ -56,6 +58,7 @@ topic!(
         a_full_ring_with_a_half_read_file_page_can_grow,
         a_splice_blocked_on_its_source_keeps_no_wake_up,
         a_nonblocking_splice_blocks_for_the_lock_but_not_for_room,
+        a_splice_out_waits_for_a_read_that_faults,
         tee_is_einval,
         vmsplice_is_ebadf,
         pages_spliced_out_outlive_the_module,
@@ -529,6 +532,58 @@ fn a_nonblocking_splice_blocks_for_the_lock_but_not_for_room(context: &Context) 
     expect("bytes written", holder.resume()?, STARTED)?;
     expect("bytes moved", mover.finish()?, 3)?;
     sleeper.kill()
+}
+
+/// The target is full by the time at which there are bytes.
+fn a_splice_out_waits_for_room_that_others_have_taken(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    let (out, into) = pipe()?;
+    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+        let fd = context.channel.open_read_write()?;
+        move_bytes(&fd, &into, 100).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    set_nonblocking(&into)?;
+    let filled = fill(&into, b'x')?;
+    write_all(&both, b"late")?;
+    mover.expect_still_asleep_in(Call::Splice)?;
+    read_all(&out, filled)?;
+    expect("bytes moved", mover.finish()?, 4)?;
+    expect_bytes("bytes", &read_all(&out, 4)?, b"late")
+}
+
+/// The target has no reader by the time at which there are bytes; they stay.
+fn a_splice_out_to_a_pipe_that_has_lost_its_reader_is_epipe(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    let (out, into) = pipe()?;
+    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+        let fd = context.channel.open_read_write()?;
+        signals::ignore_sigpipe()?;
+        Ok(move_bytes(&fd, &into, 100).map_err(|error| error as i32))
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    drop(out);
+    write_all(&both, b"kept")?;
+    expect("the splice", mover.finish()?, Err(Errno::EPIPE as i32))?;
+    expect_bytes("bytes left", &read_all(&both, 4)?, b"kept")
+}
+
+fn a_splice_out_waits_for_a_read_that_faults(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    write_all(&both, b"first second")?;
+    let holder = spawn_fault_blocked("a read that faults", 0, |slow| {
+        let file = File::from(context.channel.open_read_write()?);
+        read_at(&file, slow.start(), 6).context("the read that faults")
+    })?;
+    let (out, into) = pipe()?;
+    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+        let fd = context.channel.open_read_write()?;
+        move_bytes(&fd, &into, 100).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    expect("bytes read", holder.resume()?, 6)?;
+    expect("bytes moved", mover.finish()?, 6)?;
+    expect_bytes("bytes", &read_all(&out, 6)?, b"second")
 }
 
 /// tee(2) requires pipe(2) on both sides.
