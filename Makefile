@@ -12,7 +12,7 @@ export KERNELS TESTS STRESS KILLS SEED FRESH DEMO STEP
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-all fuzz shell deb rpm install uninstall bench bench-feed bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-all coverage fuzz shell deb rpm install uninstall bench bench-feed bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
@@ -31,6 +31,9 @@ check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bu
 
 check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed; ARCH=arm64: the suite on arm64
 	@$(if $(filter arm64,$(ARCH)),tests/arm64,tests/check --all)
+
+coverage: ## the lines of kernel/ and the crates that the tests execute; an hour
+	@tests/check coverage
 
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
