@@ -69,6 +69,28 @@ func TestAllLengthsInOrder(t *testing.T) {
 	})
 }
 
+// TestPositionsNearTheEndOfWords has both sides begin shortly before 2^31, 2^32 and 2^63. A ring ends before 2^64: at 10 GB/s after 58 years.
+func TestPositionsNearTheEndOfWords(t *testing.T) {
+	for _, end := range []uint64{1 << 31, 1 << 32, 1 << 63, 1<<64 - 1<<30} {
+		onBoth(t, func(t *testing.T, p *Producer, c *Consumer) {
+			ctx := testContext(t)
+			begin := end - 2*p.capacity
+			for _, side := range []*side{&p.side, &c.side} {
+				side.pos, side.released = begin, begin
+				atomic.StoreUint64(&side.own.pos, begin)
+			}
+			count := 3 * (p.MaxRecord() + 1)
+			sent := make(chan error, 1)
+			go func() { sent <- sendAll(ctx, p, 0, count) }()
+			must(t, receiveAll(ctx, c, 0, count))
+			must(t, <-sent)
+			if c.pos <= end {
+				t.Errorf("the position is %#x, not beyond %#x", c.pos, end)
+			}
+		})
+	}
+}
+
 func TestEndIsAfterTheRecords(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *Producer, c *Consumer) {
 		ctx := testContext(t)

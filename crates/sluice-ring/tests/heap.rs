@@ -8,6 +8,8 @@ mod memory;
 mod model;
 #[path = "heap/parking.rs"]
 mod parking;
+#[path = "heap/positions.rs"]
+mod positions;
 #[path = "heap/records.rs"]
 mod records;
 #[path = "heap/violations.rs"]

@@ -92,12 +92,12 @@ impl<M: Memory> Writer<M> {
         let sequence = self.memory.word(cell).load(Ordering::Relaxed);
         self.memory
             .word(cell)
-            .store(sequence + 1, Ordering::Relaxed);
+            .store(sequence.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
         content();
         self.memory
             .word(cell)
-            .store(sequence + 2, Ordering::Release);
+            .store(sequence.wrapping_add(2), Ordering::Release);
     }
 
     fn store(&self, place: Place, key: &[u8], value: &[u8], version: u64, expires_ns: u64) {

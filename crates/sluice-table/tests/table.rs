@@ -216,3 +216,35 @@ fn sizes_that_no_table_has_are_refused() {
     assert_eq!(Shape::table_for(100_000, 128), Some(16384 * 2048));
     assert_eq!(Shape::table_for(u64::MAX, 128), None);
 }
+
+/// A sequence wraps around, and is looked at for its lowest bit and for equality only.
+#[test]
+fn a_sequence_goes_around_its_end() {
+    use std::sync::atomic::Ordering;
+
+    for end in [1_u64 << 32, 1 << 63, 0] {
+        let shape = Shape::new(7, 4096, 128).unwrap();
+        let heap = Heap::new(&shape);
+        for at in (0..shape.table())
+            .step_by(128)
+            .filter(|at| at % (128 * 16) != 0)
+        {
+            (&&heap)
+                .word(at)
+                .store(end.wrapping_sub(20), Ordering::Relaxed);
+        }
+        let (writer, reader) = (Writer::new(&heap, shape), Reader::new(&heap, shape));
+        let place = writer.insert(b"key", b"0", u64::MAX - 40, u64::MAX);
+        for number in 1..40_u64 {
+            let value = number.to_string().into_bytes();
+            writer.update(place, b"key", &value, u64::MAX - 40 + number);
+            let (found, bytes) = get(&reader, b"key");
+            let Lookup::Value(found) = found else {
+                panic!("{found:?} after {number} changes");
+            };
+            assert_eq!((bytes, found.version), (value, u64::MAX - 40 + number));
+        }
+        writer.remove(place);
+        assert!(matches!(get(&reader, b"key").0, Lookup::Absent));
+    }
+}

@@ -51,6 +51,28 @@ fn a_wake_up_that_was_not_delivered_is_tried_again() {
     assert_eq!(system.wakes.get(), 2, "one delivered wake-up suffices");
 }
 
+/// A wake-up is a number that differs from the one before.
+#[test]
+fn wake_ups_are_counted_around_the_end_of_their_word() {
+    let (sleeping, awake) = (Ctrl::default(), Ctrl::default());
+    let system = System::default();
+    system.delivers.set(true);
+    let (mut parker, mut notifier) = (Parker::acknowledging(false), Notifier::new(false));
+    awake.wake_seq.store(u32::MAX - 1, Ordering::Relaxed);
+    for expected in [u32::MAX - 1, u32::MAX, 0, 1] {
+        let seq = parker.prepare_park(&sleeping, &awake, WakeMethod::Descriptor, &system);
+        assert_eq!(seq, expected);
+        assert_eq!(sleeping.wake_ack.load(Ordering::Relaxed), seq);
+        notifier.notify(&awake, &sleeping, &system);
+        let woken = awake.wake_seq.load(Ordering::Relaxed);
+        assert_eq!(woken, expected.wrapping_add(1));
+        assert_ne!(sleeping.wake_ack.load(Ordering::Relaxed), woken);
+        parker.acknowledge(&sleeping, &awake);
+        parker.finish_park(&sleeping);
+        assert_eq!(sleeping.wake_ack.load(Ordering::Relaxed), woken);
+    }
+}
+
 #[test]
 fn a_parker_requests_barriers_only_while_it_parks() {
     let (own, peer) = (Ctrl::default(), Ctrl::default());
