@@ -237,7 +237,8 @@ static u64 sent(struct sluice_bus *bus)
 {
 	u64 discarded = atomic64_read_acquire(&bus->discarded);	/* (bus-V) */
 
-	bus->reported = max(bus->reported, sluice_bus_head_sequence(bus) - discarded);
+	bus->reported = max(bus->reported,
+			    sluice_bus_head_sequence(bus) - SLUICE_BUS_FIRST - discarded);
 	return bus->reported;
 }
 
@@ -439,7 +440,7 @@ static long take_turn(struct sluice_bus *bus, u64 *id)
 	if (*id)
 		return 0;
 	/* A failed attempt uses no turn. */
-	atomic_dec(&bus->turn);
+	atomic64_dec(&bus->turn);
 	return err;
 }
 

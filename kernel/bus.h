@@ -62,6 +62,7 @@
 
 #include "channel.h"
 #include "endpoint.h"
+#include "start.h"
 #include "wait.h"
 
 struct iov_iter;
@@ -82,6 +83,13 @@ struct sluice_ring_memory;
 
 /* The cursor of a subscriber that was evicted. */
 #define SLUICE_BUS_EVICTED (U64_MAX >> 1)
+
+/*
+ * The first sequence. A message takes more than 50 ns, so 2^63 - 1, the end of a cursor, comes
+ * after 14,000 years. Positions in `head` and `tail` are modulo 2^32: a bus has less than 2^31
+ * slots and units.
+ */
+#define SLUICE_BUS_FIRST SLUICE_START_ENDLESS(100)
 
 /*
  * Who opened an endpoint. Slots refer to it; it is freed when the endpoint is closed and `tail` has
@@ -176,7 +184,11 @@ struct sluice_bus {
 	u64 evicted;			/* (L) */
 	unsigned int senders;		/* endpoints open for writing (L) */
 	unsigned int receivers;		/* unicast: endpoints open for reading (L) */
-	atomic_t turn;			/* multicast: the next subscriber without ADDRESSED */
+	/*
+	 * In the mode multicast: the next subscriber without ADDRESSED, modulo their number, which
+	 * need not be a power of two. So it must not wrap around, as 32 bits do after an hour.
+	 */
+	atomic64_t turn;
 	atomic64_t unsubscribed;
 	atomic64_t discarded;		/* slots (bus-V) */
 };

@@ -32,6 +32,9 @@
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
 #define STEP_MAX 4096		/* slots that a scan or a move passes under the lock at a time */
 #define DEPARTED_MAX (2 * STEP_MAX)	/* openers per move: as many as it may have passed slots */
+#define UNITS_BEFORE 400	/* in a build for tests, to the end of a counter */
+#define TURNS_BEFORE 5
+#define IDS_BEFORE 3
 #define ATTEMPTS_MAX 1000	/* to move cursors that are claimed, under the lock at a time */
 
 /* ---- head and tail ---- */
@@ -462,9 +465,21 @@ bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passe
 
 /* ---- memory ---- */
 
+static void positions_init(struct sluice_bus *bus)
+{
+	u64 word = pack((u32)SLUICE_BUS_FIRST, (u32)SLUICE_START(UNITS_BEFORE));
+
+	atomic64_set(&bus->head, word);
+	atomic64_set(&bus->tail, word);
+	bus->tail_sequence = SLUICE_BUS_FIRST;
+	bus->last_id = SLUICE_START_BEFORE(1ULL << 32, IDS_BEFORE);
+	atomic64_set(&bus->turn, SLUICE_START_ENDLESS(TURNS_BEFORE));
+}
+
 /* The stamps are those of a message one lap before the first one of each slot. */
 static int slots_init(struct sluice_bus *bus)
 {
+	u64 first = SLUICE_BUS_FIRST;
 	u32 i;
 
 	bus->slot_count = bus->capacity / SLUICE_BUS_SLOT_BYTES;
@@ -473,7 +488,7 @@ static int slots_init(struct sluice_bus *bus)
 	if (!bus->slots)
 		return -ENOMEM;
 	for (i = 0; i < bus->slot_count; i++)
-		bus->slots[i].stamp = (u64)i - bus->slot_count;
+		sluice_bus_slot_at(bus, first + i)->stamp = first + i - bus->slot_count;
 	return 0;
 }
 
@@ -484,6 +499,7 @@ static int slots_init(struct sluice_bus *bus)
 int sluice_bus_ring_init(struct sluice_bus *bus)
 {
 	bus->units = bus->capacity >> SLUICE_BUS_UNIT_SHIFT;
+	positions_init(bus);
 	bus->memory = sluice_ring_memory_create(&bus->channel, bus->capacity, NUMA_NO_NODE,
 						SLUICE_QUOTA_GFP);
 	if (IS_ERR(bus->memory)) {

@@ -213,7 +213,7 @@ static void return_turns(struct sluice_bus *bus, const struct message *message, 
 	int unused = message->turns - !err;
 
 	if (message->turns && unused)
-		atomic_sub(unused, &bus->turn);
+		atomic64_sub(unused, &bus->turn);
 }
 
 /*

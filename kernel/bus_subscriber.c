@@ -72,6 +72,8 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_create(struct sluice_bus *bu
 	subscriber->policy = params->policy;
 	subscriber->flags = params->flags & ~SLUICE_BUS_MAPPABLE;
 	subscriber->limit = params->limit ?: bus->capacity / 2;
+	subscriber->expected = SLUICE_BUS_FIRST;
+	atomic64_set(&subscriber->cursor, SLUICE_BUS_FIRST << 1);
 	sluice_wait_queue_init(&subscriber->readable);
 	return subscriber;
 }
@@ -230,7 +232,7 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus,
 int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscriber **found)
 {
 	unsigned int count = READ_ONCE(bus->subscriber_count);
-	u32 turn = atomic_inc_return(&bus->turn);
+	u64 turn = atomic64_inc_return(&bus->turn);
 	unsigned int i;
 
 	*found = NULL;

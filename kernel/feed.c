@@ -82,6 +82,11 @@ static struct sluice_feed_session *feed_session_create(struct sluice_feed_endpoi
 		return ERR_PTR(err);
 	}
 	session->maps = maps;
+	if (!maps) {
+		session->head = SLUICE_FEED_FIRST;
+		session->released = SLUICE_FEED_FIRST;
+		session->tail = SLUICE_FEED_FIRST;
+	}
 	session->wait = &end->wait;
 	mutex_init(&session->read_mutex);
 	INIT_RCU_WORK(&session->freeing, feed_free_deferred);
@@ -496,6 +501,7 @@ static struct sluice_feed *feed_alloc(const struct sluice_channel_request *reque
 		return ERR_PTR(err);
 	}
 	feed->capacity = request->capacity;
+	feed->sequence = SLUICE_START(100);
 	raw_spin_lock_init(&feed->lock);
 	spin_lock_init(&feed->session_lock);
 	sluice_feed_publish_init(feed);

@@ -37,7 +37,14 @@
 #include "channel.h"
 #include "endpoint.h"
 #include "ring_memory.h"
+#include "start.h"
 #include "wait.h"
+
+/*
+ * The first position of a consumer that reads; that of one that maps is 0 by its ABI. 2^63 bytes at
+ * 10 GB/s take 29 years of one session, so positions are compared with <.
+ */
+#define SLUICE_FEED_FIRST SLUICE_START_ENDLESS(2 * PAGE_SIZE)
 
 struct sluice_feed_session {
 	bool maps;			/* the consumer maps the ring; otherwise it reads */

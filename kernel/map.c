@@ -460,8 +460,13 @@ static struct sluice_map *map_create_once(const struct sluice_channel_request *r
 	struct sluice_map *map = sluice_map_alloc(request, params);
 	int err;
 
-	if (IS_ERR(map) || !map->stream)
+	if (IS_ERR(map))
 		return map;
+	if (!map->stream) {
+		atomic64_set(&map->sequence, SLUICE_MAP_BEFORE_FIRST);
+		atomic64_set(&map->trimmed, SLUICE_MAP_BEFORE_FIRST);
+		return map;
+	}
 	err = sluice_stream_ask(map->stream, request);
 	if (!err)
 		return map;

@@ -76,6 +76,7 @@
 
 #include "channel.h"
 #include "endpoint.h"
+#include "start.h"
 #include "wait.h"
 
 #define SLUICE_MAP_SHARDS 64
@@ -125,6 +126,13 @@ struct sluice_map_entry {
 	};
 	u8 key[];
 };
+
+/*
+ * The number before that of the first change of a map that is not durable. 2^63 changes at one in
+ * 100 ns take 29,000 years, so numbers are compared with <, also as s64. A durable map gets its
+ * numbers from the keeper, up to a limit of at most 2^63 - 1.
+ */
+#define SLUICE_MAP_BEFORE_FIRST SLUICE_START_ENDLESS(300)
 
 /* The keys whose hashes begin with the same bits. */
 struct sluice_map_shard {

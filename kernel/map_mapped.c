@@ -16,10 +16,12 @@
 #include "quota.h"
 #include "ring_memory.h"
 #include "short_copy.h"
+#include "start.h"
 
 #define DEFAULT_CELL 128
 /* Cells of a block, with that of the bucket. */
 #define BLOCK_SHIFT 4
+#define CELL_FIRST SLUICE_START(8)	/* even: nobody changes the cell */
 #define HEADER_BYTES (2 * PAGE_SIZE)
 
 static_assert(SLUICE_MAP_MMAP_HEADER == SLUICE_RING_MMAP_PRODUCER);
@@ -57,6 +59,23 @@ bool sluice_map_mapped_is_valid(const struct sluice_map_params *params)
 	       params->table >= max_t(u64, PAGE_SIZE, (u64)cell << BLOCK_SHIFT);
 }
 
+/*
+ * The sequence of a cell wraps around: readers look at its lowest bit and compare it for equality,
+ * and a look takes less time than 2^64 changes.
+ */
+static void map_mapped_start_cells(const struct sluice_map_mapped *mapped)
+{
+	u32 cell, cells = (mapped->block_mask + 1) << BLOCK_SHIFT;
+
+	for (cell = 0; cell < cells; cell++) {
+		void *at = sluice_ring_memory_data(mapped->memory, (u64)cell << mapped->cell_shift);
+
+		/* The first of a block is its bucket. */
+		if (cell % (1 << BLOCK_SHIFT))
+			((struct sluice_map_cell *)at)->sequence = CELL_FIRST;
+	}
+}
+
 static void map_mapped_init(struct sluice_map_mapped *mapped,
 			    const struct sluice_map_params *params)
 {
@@ -72,6 +91,8 @@ static void map_mapped_init(struct sluice_map_mapped *mapped,
 		.table = params->table,
 		.cell = cell,
 	};
+	if (CELL_FIRST)
+		map_mapped_start_cells(mapped);
 }
 
 int sluice_map_mapped_create(struct sluice_map *map, const struct sluice_map_params *params,

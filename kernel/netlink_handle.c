@@ -27,6 +27,7 @@
 #include "map.h"
 #include "netlink.h"
 #include "quota.h"
+#include "start.h"
 
 /* Until a socket without room is tried again, in jiffies: from 1, each time twice as long. */
 #define RETRY_DELAY_MAX ((unsigned int)HZ)
@@ -59,7 +60,7 @@ struct bucket {
 };
 
 static struct bucket table[BUCKETS];
-static atomic_t last_number;
+static atomic_t last_number = ATOMIC_INIT((int)SLUICE_START(5));
 
 static struct workqueue_struct *workers;
 

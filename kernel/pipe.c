@@ -375,8 +375,8 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	pipe->moves = 0;
 	pipe->readers = 0;
 	pipe->writers = 0;
-	pipe->reader_opens = 0;
-	pipe->writer_opens = 0;
+	pipe->reader_opens = SLUICE_PIPE_FIRST_OPEN;
+	pipe->writer_opens = SLUICE_PIPE_FIRST_OPEN;
 	pipe->readers_async = NULL;
 	pipe->writers_async = NULL;
 	return &pipe->channel;
@@ -404,7 +404,7 @@ static void pipe_fill_info(struct sluice_channel *channel, struct sluice_channel
 	info->writers = READ_ONCE(pipe->writers);
 	info->capacity = sluice_pipe_capacity(pipe);
 	info->bytes = sluice_pipe_bytes(pipe);
-	info->total_bytes = READ_ONCE(pipe->head);
+	info->total_bytes = READ_ONCE(pipe->head) - SLUICE_PIPE_FIRST;
 	info->waiting = sluice_wait_count(&pipe->open_wait) + sluice_wait_count(&pipe->readable) +
 			sluice_wait_count(&pipe->writable);
 }

@@ -24,6 +24,7 @@
 
 #include "channel.h"
 #include "endpoint.h"
+#include "start.h"
 #include "wait.h"
 
 struct fasync_struct;
@@ -37,6 +38,15 @@ struct sluice_slot;
  * While no side waits, the fields that each side writes are on separate cache lines, and each mutex
  * is on another line than the count that the other side reads.
  */
+/*
+ * The first position. A position wraps around: 2^64 bytes at 100 GB/s take 5 years. Page slots are
+ * a power of two, so the next slot is the right one also then.
+ */
+#define SLUICE_PIPE_FIRST ((unsigned long)SLUICE_START(8 * PAGE_SIZE))
+
+/* Opens are counted modulo 2^32 and compared for equality: a change since the last look. */
+#define SLUICE_PIPE_FIRST_OPEN ((unsigned int)SLUICE_START(3))
+
 struct sluice_pipe {
 	struct sluice_channel channel;
 	struct sluice_slot *slots;	/* read under either mutex, changed under both */

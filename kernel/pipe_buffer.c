@@ -584,10 +584,10 @@ int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)
 	pipe->slot_count = slot_count;
 	sluice_wait_queue_init(&pipe->readable);
 	sluice_wait_queue_init(&pipe->writable);
-	pipe->head = 0;
-	pipe->cached_head = 0;
-	pipe->tail = 0;
-	pipe->cached_tail = 0;
+	pipe->head = SLUICE_PIPE_FIRST;
+	pipe->cached_head = SLUICE_PIPE_FIRST;
+	pipe->tail = SLUICE_PIPE_FIRST;
+	pipe->cached_tail = SLUICE_PIPE_FIRST;
 	pipe->pages_allocated = 0;
 	pipe->pages_spliced_in = 0;
 	pipe->pages_spliced_out = 0;

@@ -20,6 +20,7 @@ use crate::support::container::{User, spawn_in_container};
 use crate::support::credentials::{NOBODY, become_user_namespace_root, become_user_with_groups};
 use crate::support::ctl::{BOTH, CREATE, Open, WRITE};
 use crate::support::memory::{GuardedBuffer, PAGE, read_at, write_at};
+use crate::support::near;
 
 topic!(
     "bus_formats",
@@ -370,7 +371,8 @@ fn frames_of_a_batch_are_aligned(_: &Context) -> Result<()> {
         expect(&format!("bytes of {length} each"), bytes.len(), expected)?;
         for (number, at) in (first..).zip([0, step, 2 * step]) {
             let frame = bytes[at..].first_chunk().context("cut off")?;
-            expect("the sequence", Frame::from_bytes(frame).sequence, number)?;
+            let sequence = near::message(Frame::from_bytes(frame).sequence);
+            expect("the sequence", sequence, number)?;
             let padding = (at + Frame::SIZE + length..at + step).filter(|at| *at < bytes.len());
             ensure!(
                 padding.into_iter().all(|at| bytes[at] == 0),

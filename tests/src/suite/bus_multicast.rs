@@ -23,6 +23,7 @@ topic!(
     fifo: [],
     pipe_only: [
         each_message_goes_to_one_subscriber_in_turn,
+        the_turn_is_strict_with_any_number_of_subscribers,
         the_turn_includes_later_subscribers,
         the_turn_excludes_closed_subscribers,
         without_a_subscriber_a_send_is_enotconn,
@@ -86,6 +87,27 @@ fn each_message_goes_to_one_subscriber_in_turn(_: &Context) -> Result<()> {
     expect("all messages", all, (0..12).collect())?;
     let seen = state(&sender)?;
     expect("sent and lost", (seen.sent, seen.lost), (12, 0))
+}
+
+/// Also where the counter of turns passes 2^32, near which it begins in a build for tests.
+fn the_turn_is_strict_with_any_number_of_subscribers(_: &Context) -> Result<()> {
+    for count in [2, 3, 5, 7] {
+        let buses = Buses::new()?;
+        let sender = buses.create(multicast())?;
+        let ends = subscribers(&buses, framed(DROP), count)?;
+        for number in 0..12 {
+            send(&sender, &content(number, 30)).context("sending")?;
+        }
+        for end in &ends {
+            let received = drain_framed(end)?;
+            let sequences: Vec<u64> = received.iter().map(|m| m.frame.sequence).collect();
+            let first = sequences.first().copied().unwrap_or_default();
+            let expected: Vec<u64> = (first..12).step_by(count).collect();
+            expect("the turn", &sequences, &expected)?;
+            ensure!(first < count as u64, "{first} of {count} is the first");
+        }
+    }
+    Ok(())
 }
 
 fn the_turn_includes_later_subscribers(_: &Context) -> Result<()> {

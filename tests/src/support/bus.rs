@@ -14,6 +14,7 @@ use super::check::skip;
 use super::child::{Child, spawn_keeping};
 use super::ctl::{CREATE, ChannelInfo, Ctl, DESTROY, NONBLOCK, OWN, Open, READ, UNLINK, WRITE};
 use super::ioctl::{self, raw};
+use super::near;
 use super::proc::Call;
 use super::random::stream_bytes;
 
@@ -212,9 +213,13 @@ pub fn list(end: &impl AsFd, after: u64, count: usize) -> nix::Result<Vec<Subscr
 /// Of a mapped subscriber.
 pub fn receive_mapped(end: &impl AsFd, released: u64, count: usize) -> nix::Result<Vec<Entry>> {
     let mut entries = vec![Entry::default(); count];
+    let released = near::message_in_module(released);
     let mut receive = Receive::new(entries.as_mut_ptr(), count, released);
     raw(end, RECEIVE, &mut receive)?;
     entries.truncate(receive.count as usize);
+    for entry in &mut entries {
+        entry.sequence = near::message(entry.sequence);
+    }
     Ok(entries)
 }
 
@@ -259,7 +264,8 @@ pub struct Message {
 impl Message {
     fn parse(bytes: &[u8]) -> Result<Self> {
         let frame = bytes.first_chunk().context("a message without a frame")?;
-        let frame = Frame::from_bytes(frame);
+        let mut frame = Frame::from_bytes(frame);
+        frame.sequence = near::message(frame.sequence);
         ensure!(frame.size as usize == Frame::SIZE, "size {}", frame.size);
         let message = bytes.get(Frame::SIZE..Frame::SIZE + frame.length as usize);
         Ok(Message {

@@ -29,6 +29,7 @@ use super::child::{Child, spawn};
 use super::ctl::{ChannelInfo, Ctl, Open, READ};
 use super::ioctl::{get, raw, set};
 use super::kernel::LoadedModule;
+use super::near;
 use super::proc::{self, Call};
 use super::ring::{Ctrl, MMAP_DATA, READ_ONLY, READ_WRITE, Region, Role, wait};
 use super::time;
@@ -54,8 +55,10 @@ impl Packet {
         let (header, bytes) = bytes
             .split_first_chunk()
             .with_context(|| format!("{} bytes have no header", bytes.len()))?;
+        let mut header = Header::from_bytes(header);
+        header.sequence = near::packet(header.sequence);
         Ok(Packet {
-            header: Header::from_bytes(header),
+            header,
             bytes: bytes.to_vec(),
         })
     }
@@ -119,7 +122,14 @@ pub fn open_node() -> Result<OwnedFd> {
 }
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    get(end, INFO)
+    get(end, INFO).map(of_first)
+}
+
+fn of_first(info: Info) -> Info {
+    Info {
+        sequence: near::packet(info.sequence),
+        ..info
+    }
 }
 
 /// The info of an endpoint, read into a structure of which only `size` bytes are known.
@@ -139,7 +149,8 @@ pub fn info_request(name: &str, info: &mut ChannelInfo) -> InfoRequest {
 /// Common information and the state, by the name.
 pub fn info_by_name(name: &str) -> nix::Result<(ChannelInfo, Info)> {
     let ctl = Ctl::new().map_err(|_| Errno::ENODEV)?;
-    ctl.state(KIND_FEED, SCOPE_ROOT, name)
+    let (common, info) = ctl.state(KIND_FEED, SCOPE_ROOT, name)?;
+    Ok((common, of_first(info)))
 }
 
 pub fn start(end: &impl AsFd, mut start: Start) -> nix::Result<()> {

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use super::channel::read_some;
 use super::ctl::{BOTH, CREATE, ChannelInfo, Ctl, DESTROY, NONBLOCK, OWN, Open, PERSIST, UNLINK};
 use super::ioctl::{self, raw, raw_with_result};
+use super::near;
 
 pub use sluice_abi::KIND_MAP;
 pub use sluice_abi::map::{
@@ -83,14 +84,23 @@ impl Maps {
     }
 
     pub fn info(&self) -> nix::Result<(ChannelInfo, Info)> {
-        self.0.state(KIND_MAP, OWN, NAME)
+        let (common, info) = self.0.state(KIND_MAP, OWN, NAME)?;
+        Ok((common, of_first(info)))
     }
 }
 
 // ---- operations ----
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    ioctl::get(end, INFO)
+    ioctl::get(end, INFO).map(of_first)
+}
+
+fn of_first(info: Info) -> Info {
+    Info {
+        sequence: near::change(info.sequence),
+        watched: near::change(info.watched),
+        ..info
+    }
 }
 
 pub fn state(end: &impl AsFd) -> Result<Info> {
@@ -119,7 +129,7 @@ pub fn get_entry(end: &impl AsFd, key: &[u8]) -> nix::Result<Entry> {
         room.truncate(op.value_length as usize);
         return Ok(Entry {
             value: room,
-            version: op.version,
+            version: near::change(op.version),
             ttl_ns: op.ttl_ns,
         });
     }
@@ -140,7 +150,7 @@ fn set_op(end: &impl AsFd, mut op: Op) -> nix::Result<Done> {
     let created = raw_with_result(end, SET, &mut op)? == 1;
     Ok(Done {
         created,
-        version: op.version,
+        version: near::change(op.version),
     })
 }
 
@@ -166,7 +176,7 @@ pub fn set_for(end: &impl AsFd, key: &[u8], value: &[u8], time: Duration) -> nix
 pub fn set_if(end: &impl AsFd, key: &[u8], value: &[u8], version: u64) -> nix::Result<Done> {
     let op = Op {
         flags: IF_VERSION,
-        version,
+        version: near::version_in_module(version),
         ..Op::set(key, value)
     };
     set_op(end, op)
@@ -176,17 +186,17 @@ pub fn set_if(end: &impl AsFd, key: &[u8], value: &[u8], version: u64) -> nix::R
 pub fn delete(end: &impl AsFd, key: &[u8]) -> nix::Result<u64> {
     let mut op = Op::delete(key);
     raw(end, DELETE, &mut op)?;
-    Ok(op.version)
+    Ok(near::change(op.version))
 }
 
 pub fn delete_if(end: &impl AsFd, key: &[u8], version: u64) -> nix::Result<u64> {
     let mut op = Op {
         flags: IF_VERSION,
-        version,
+        version: near::version_in_module(version),
         ..Op::delete(key)
     };
     raw(end, DELETE, &mut op)?;
-    Ok(op.version)
+    Ok(near::change(op.version))
 }
 
 /// Executes the steps; the number of those that were executed.
@@ -230,7 +240,7 @@ fn parse_record(bytes: &[u8], flags: u32) -> Result<(Dumped, usize)> {
     let dumped = Dumped {
         key: bytes[Record::SIZE..key_end].to_vec(),
         value: bytes[key_end..end].to_vec(),
-        version: header.version,
+        version: near::change(header.version),
         ttl_ns: header.ttl_ns,
     };
     Ok((dumped, header.size as usize))
@@ -294,7 +304,7 @@ pub struct Change {
 
 /// Watches the changes after this one, or from now on; returns the number of the last one before.
 pub fn watch(end: &impl AsFd, after: u64) -> nix::Result<u64> {
-    ioctl::set(end, WATCH, after)
+    ioctl::set(end, WATCH, near::change_in_module(after)).map(near::change)
 }
 
 pub fn parse_events(bytes: &[u8]) -> Result<Vec<Change>> {
@@ -313,8 +323,8 @@ pub fn parse_events(bytes: &[u8]) -> Result<Vec<Change>> {
         events.push(Change {
             change: header.change,
             key: event[Event::SIZE..end].to_vec(),
-            sequence: header.sequence,
-            version: header.version,
+            sequence: near::change(header.sequence),
+            version: near::change(header.version),
             missed: header.missed,
         });
         at += header.size as usize;

@@ -24,6 +24,7 @@ pub mod lock_trace;
 pub mod map;
 pub mod memcg;
 pub mod memory;
+pub mod near;
 pub mod netlink;
 pub mod numbered_bytes;
 pub mod parameter;

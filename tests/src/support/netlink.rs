@@ -15,6 +15,7 @@ use sluice_abi::netlink::{FAMILY, VERSION};
 
 use super::kernel;
 use super::map::{Change, Dumped};
+use super::near;
 use super::poll;
 use super::time::{Deadline, wait_grace_period};
 
@@ -231,7 +232,7 @@ impl Reply {
         Ok(Dumped {
             key: self.bytes(attr::KEY).context("no key")?.to_vec(),
             value: self.bytes(attr::VALUE).unwrap_or_default().to_vec(),
-            version: self.u64(attr::VERSION)?,
+            version: near::change(self.u64(attr::VERSION)?),
             ttl_ns: match self.has(attr::TTL_NS) {
                 true => self.u64(attr::TTL_NS)?,
                 false => 0,
@@ -301,8 +302,8 @@ impl Event {
             News::Changed(Change {
                 change: attrs.u32(attr::CHANGE)? as u16,
                 key: attrs.bytes(attr::KEY).context("no key")?.to_vec(),
-                sequence: attrs.u64(attr::SEQUENCE)?,
-                version: attrs.u64(attr::VERSION)?,
+                sequence: near::change(attrs.u64(attr::SEQUENCE)?),
+                version: near::change(attrs.u64(attr::VERSION)?),
                 missed: attrs.u64(attr::MISSED)?,
             })
         };
@@ -586,9 +587,10 @@ impl Socket {
 
     /// Begins to watch; the number of the last change before.
     pub fn watch(&self, handle: u32, after: u64) -> Result<u64> {
+        let after = near::change_in_module(after);
         let attrs = Attrs::new().handle(handle).u64(attr::AFTER, after);
         let reply = self.must(command::WATCH, &attrs).context("watching")?;
-        reply.u64(attr::SEQUENCE)
+        reply.u64(attr::SEQUENCE).map(near::change)
     }
 
     /// Begins a dump; its number.
