@@ -4,10 +4,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nix::time::{ClockId, clock_gettime, clock_settime};
 use sluice::StoreError;
 use sluice::map::{Durability, SetOptions, WriteError};
 use sluice::{Map, Scope};
@@ -18,6 +17,7 @@ use crate::support::cli::{NAME_TAKEN, NO_CHANNEL, sluice};
 use crate::support::daemon::Daemon;
 use crate::support::parameter::Parameter;
 use crate::support::time::{event_timeout, eventually};
+use crate::support::wrong_clock::WrongClock;
 
 topic!(
     "map_durable_daemon",
@@ -90,35 +90,12 @@ fn a_mapped_map_has_its_table_after_a_restart(context: &Context) -> Result<()> {
     daemon.finish()
 }
 
-/// The system clock at another time, until this is dropped.
-struct WrongClock {
-    right: Duration,
-    since: Instant,
-}
-
-impl WrongClock {
-    fn set(seconds: u64) -> Result<Self> {
-        let right = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME)?);
-        let since = Instant::now();
-        clock_settime(ClockId::CLOCK_REALTIME, Duration::from_secs(seconds).into())?;
-        Ok(Self { right, since })
-    }
-}
-
-impl Drop for WrongClock {
-    fn drop(&mut self) {
-        let now = self.right + self.since.elapsed();
-        let _ = clock_settime(ClockId::CLOCK_REALTIME, now.into());
-    }
-}
-
 fn times_to_live_do_not_follow_the_clock_of_the_day(context: &Context) -> Result<()> {
     const HOUR: Duration = Duration::from_secs(3600);
     let daemon = Daemon::start(context)?;
     let map = open(context)?;
     map.set_with("key", "value", SetOptions::new().time_to_live(HOUR))?;
     drop(map);
-    // The kernel refuses a time that is less than the uptime.
     for seconds in [1_000_000, 4_000_000_000] {
         let _clock = WrongClock::set(seconds)?;
         daemon.run("detach --all")?;

@@ -27,6 +27,7 @@ mod cli_doctor;
 mod cli_output;
 mod cli_top;
 mod cli_unload;
+mod clock;
 mod conformance;
 mod ctl_blocking_open;
 mod ctl_containers;
@@ -233,6 +234,7 @@ pub const TOPICS: &[Topic] = &[
     map_cli::TOPIC,
     map_durable_library::TOPIC,
     map_durable_daemon::TOPIC,
+    clock::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     readme::TOPIC,

@@ -40,5 +40,6 @@ pub mod trace_buffer;
 pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
+pub mod wrong_clock;
 
 pub use sluice_testkit::{cgroup, child, hft, proc, process, random, shared, shared_map, time};
