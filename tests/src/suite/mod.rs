@@ -63,6 +63,9 @@ mod feed_publish;
 mod feed_read;
 mod feed_simulator;
 mod hft;
+mod hostile_mappings;
+mod hostile_memory;
+mod hotplug;
 mod kill_storm;
 mod kinds;
 mod library;
@@ -214,6 +217,9 @@ pub const TOPICS: &[Topic] = &[
     map_durable_malformed::TOPIC,
     map_durable_mapped::TOPIC,
     exhaustion::TOPIC,
+    hostile_memory::TOPIC,
+    hostile_mappings::TOPIC,
+    hotplug::TOPIC,
     vectors::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,

@@ -159,12 +159,24 @@ pub fn create_in(
     params: Params,
     limit: u64,
 ) -> Result<(OwnedFd, u64)> {
+    create_named_in(map::NAME, ctl, scope_fd, keeper, params, limit)
+}
+
+fn create_named_in(
+    name: &str,
+    ctl: &Ctl,
+    scope_fd: RawFd,
+    keeper: &Keeper,
+    params: Params,
+    limit: u64,
+) -> Result<(OwnedFd, u64)> {
     let patient = Params {
         deadline_ms: durable(0).deadline_ms,
         ..params
     };
     let request = Open {
         scope_fd,
+        name: sluice_abi::padded(name),
         capacity: 32 << 20,
         ..map::request(NEW, &patient)
     };
@@ -199,9 +211,18 @@ impl Durable {
 
     /// With these numbers.
     pub fn with_limit(params: Params, limit: u64) -> Result<Self> {
+        Self::create(map::NAME, params, limit)
+    }
+
+    /// Beside another map.
+    pub fn named(name: &str, params: Params) -> Result<Self> {
+        Self::create(name, params, LIMIT)
+    }
+
+    fn create(name: &str, params: Params, limit: u64) -> Result<Self> {
         let (maps, keeper) = (Maps::new()?, Keeper::new()?);
         let ctl = &maps.0;
-        let (end, stream) = create_in(ctl, OWN, &keeper, params, limit)?;
+        let (end, stream) = create_named_in(name, ctl, OWN, &keeper, params, limit)?;
         Ok(Durable {
             end,
             stream,

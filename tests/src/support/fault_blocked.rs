@@ -108,15 +108,33 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce(&FaultingBuffer) -> Result<T>,
 {
+    let content = |_: *mut u8| [FAULT_BYTE; PAGE];
+    spawn_faulting_with(what, keep, ready_pages, content, body)
+}
+
+/// As `spawn_faulting_keeping`; after the fault the missing page has the content that `content` returns for its address.
+pub fn spawn_faulting_with<T, F>(
+    what: &str,
+    keep: &[BorrowedFd],
+    ready_pages: usize,
+    content: impl FnOnce(*mut u8) -> [u8; PAGE],
+    body: F,
+) -> Result<Faulting<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce(&FaultingBuffer) -> Result<T>,
+{
     UserFault::open()?;
     let faulted = Event::new()?;
     let resume = Event::new()?;
     let keep = [keep, &faulted.fds(), &resume.fds()].concat();
     let child = spawn_keeping(what, &keep, || {
         let buffer = FaultingBuffer::new(ready_pages)?;
+        let content = content(buffer.start().wrapping_add(ready_pages * PAGE));
         std::thread::scope(|scope| {
-            scope
-                .spawn(|| answer_fault(&buffer, &faulted, &resume).expect("the fault is resolved"));
+            scope.spawn(|| {
+                answer_fault(&buffer, &faulted, &resume, &content).expect("the fault is resolved")
+            });
             body(&buffer)
         })
     })?;
@@ -153,11 +171,16 @@ impl<T: Serialize + DeserializeOwned> Faulting<T> {
     }
 }
 
-fn answer_fault(buffer: &FaultingBuffer, faulted: &Event, resume: &Event) -> Result<()> {
+fn answer_fault(
+    buffer: &FaultingBuffer,
+    faulted: &Event,
+    resume: &Event,
+    content: &[u8; PAGE],
+) -> Result<()> {
     let page = buffer.wait_fault()?;
     faulted.notify()?;
     resume.wait("the test resolves the fault")?;
-    buffer.faults.fill(page, &[FAULT_BYTE; PAGE])
+    buffer.faults.fill(page, content)
 }
 
 impl<T: Serialize + DeserializeOwned> FaultBlocked<T> {

@@ -27,6 +27,7 @@ pub mod memory;
 pub mod near;
 pub mod netlink;
 pub mod numbered_bytes;
+pub mod operations;
 pub mod parameter;
 pub mod poll;
 pub mod requests;
