@@ -35,10 +35,6 @@ struct sluice_slot;
 #define SLUICE_PIPE_MOVES_OUT	BIT(1)
 
 /*
- * While no side waits, the fields that each side writes are on separate cache lines, and each mutex
- * is on another line than the count that the other side reads.
- */
-/*
  * The first position. A position wraps around: 2^64 bytes at 100 GB/s take 5 years. Page slots are
  * a power of two, so the next slot is the right one also then.
  */
@@ -47,6 +43,10 @@ struct sluice_slot;
 /* Opens are counted modulo 2^32 and compared for equality: a change since the last look. */
 #define SLUICE_PIPE_FIRST_OPEN ((unsigned int)SLUICE_START(3))
 
+/*
+ * While no side waits, the fields that each side writes are on separate cache lines, and each mutex
+ * is on another line than the count that the other side reads.
+ */
 struct sluice_pipe {
 	struct sluice_channel channel;
 	struct sluice_slot *slots;	/* read under either mutex, changed under both */
