@@ -2,14 +2,14 @@
 //! The end of a stream, and the death of a process.
 
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice::ring::{RecvError, SendError};
 
 use super::carrier::{self, Options};
-use super::support::{LONG, SHORT, ring, small};
+use super::support::{LONG, SHORT, peer_arguments, ring, small, start_peer};
 
 #[test]
 fn what_was_sent_before_the_end_is_received_before_the_end() {
@@ -92,31 +92,17 @@ fn a_flush_waits_until_all_is_released() {
     }
 }
 
-/// Starts a process that sets up one side of a ring with its standard input and then sleeps until it is killed.
-pub fn idle_peer(role: &str, end: OwnedFd) -> std::process::Child {
-    let exe = std::env::current_exe().expect("no path");
-    let (_, module) = module_path!().split_once("::").expect("no module");
-    Command::new(exe)
-        .args(["--exact", &format!("{module}::idle_peer_process")])
-        .arg("--nocapture")
-        .env("SLUICE_IDLE_PEER", role)
-        .stdin(Stdio::from(end))
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("no process")
+/// A process that sets up one side of a ring and then sleeps until it is killed.
+pub fn idle_peer(role: &str, end: OwnedFd) -> Child {
+    start_peer(module_path!(), "idle_peer_process", role, end)
 }
 
 /// The process of idle_peer(). As a test it does nothing.
 #[test]
 pub fn idle_peer_process() {
-    use std::os::fd::AsFd;
-    let Ok(role) = std::env::var("SLUICE_IDLE_PEER") else {
+    let Some((role, end)) = peer_arguments() else {
         return;
     };
-    let end = std::io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .expect("no input");
     if role == "producer" {
         let mut producer = carrier::producer(&small(), end).expect("no ring");
         producer.send(b"before").expect("not sent");

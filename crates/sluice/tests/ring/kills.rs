@@ -2,15 +2,15 @@
 //! Peers that are killed at random points: during the set-up, a transfer or a wait. SLUICE_KILLS is their number,
 //! SLUICE_SEED what the random points depend on.
 
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice::ring::{Consumer, Producer, RecvError, SendError};
 
 use super::carrier;
-use super::support::{LONG, pattern, small};
+use super::support::{LONG, pattern, peer_arguments, small, start_peer};
 
 /// Lengths of records repeat after this many.
 const LENGTHS: usize = 500;
@@ -21,25 +21,15 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// A process that has one side of a ring, and uses it until it is killed.
 fn busy_peer(role: &str, end: OwnedFd) -> Child {
-    let exe = std::env::current_exe().expect("no path");
-    let (_, module) = module_path!().split_once("::").expect("no module");
-    Command::new(exe)
-        .args(["--exact", &format!("{module}::busy_peer_process")])
-        .env("SLUICE_BUSY_PEER", role)
-        .stdin(Stdio::from(end))
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("no process")
+    start_peer(module_path!(), "busy_peer_process", role, end)
 }
 
 /// The process of busy_peer(). As a test it does nothing.
 #[test]
 fn busy_peer_process() {
-    let Ok(role) = std::env::var("SLUICE_BUSY_PEER") else {
+    let Some((role, end)) = peer_arguments() else {
         return;
     };
-    let input = std::io::stdin();
-    let end = input.as_fd().try_clone_to_owned().expect("no input");
     if role == "producer" {
         send_all(&mut carrier::producer(&small(), end).expect("no ring"));
     } else {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sluice::ring::{Consumer, Producer};
@@ -50,4 +52,26 @@ pub fn in_child(does: impl FnOnce() -> bool) {
     // SAFETY: the pointer to the status is valid.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, status), (child, 0), "status of the child");
+}
+
+const PEER: &str = "SLUICE_PEER";
+
+/// Starts a process that runs one test, which takes peer_arguments(); `end` is its standard input.
+pub fn start_peer(module: &str, test: &str, role: &str, end: OwnedFd) -> Child {
+    let exe = std::env::current_exe().expect("no path");
+    let (_, module) = module.split_once("::").expect("no module");
+    Command::new(exe)
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        .env(PEER, role)
+        .stdin(Stdio::from(end))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("no process")
+}
+
+/// The role and the end that start_peer() has passed. None: this is no such process.
+pub fn peer_arguments() -> Option<(String, OwnedFd)> {
+    let role = std::env::var(PEER).ok()?;
+    let end = std::io::stdin().as_fd().try_clone_to_owned();
+    Some((role, end.expect("no input")))
 }
