@@ -21,7 +21,7 @@ help: ## list the targets
 	@echo 'Times are for 2 processors that emulate the VM; those of the demo: the first time, with downloads, and later.'
 	@echo 'DEMO=long shows the details of the demo, STEP=NAME repeats one step. FRESH=1 repeats checks that have passed,'
 	@echo 'KERNELS="NAME ..." chooses their kernels, TESTS="FILTER ..." the tests in the VM, STRESS=60 the seconds of stress'
-	@echo "and races, KILLS=100000 the kills of the kill storm, SEED=1 its seed. KERNEL=6.12 is the kernel for demo, shell and bench. The kernels: $$(. vm/lib.sh && kernel_list)."
+	@echo "and races, KILLS=100000 the kills of the kill storm, SEED=1 the seed of random choices. KERNEL=6.12 is the kernel for demo, shell and bench. The kernels: $$(. vm/lib.sh && kernel_list)."
 
 demo: ## two containers, one device node, two files: nothing crosses; then each kind of channel; 5 and 2 minutes
 	@vm/demo $(KERNEL)

@@ -15,7 +15,7 @@ use clap::Parser;
 
 use sluice_tests::{registry, runner, support};
 
-use registry::{Durations, Modules, Storm, Target};
+use registry::{Durations, Modules, Random, Target};
 use runner::NamedTest;
 use runner::fixture::RunFixture;
 use runner::report::{Json, Lines, Reporter, Totals};
@@ -52,7 +52,7 @@ struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(4..))]
     kills: u32,
 
-    /// The seed of kill storms; by default another one each time
+    /// The seed of the tests with random choices; by default another one each time
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
@@ -178,7 +178,7 @@ fn run_all(
         stress: Duration::from_secs_f64(arguments.stress),
         races: Duration::from_secs_f64(arguments.races),
     };
-    let storm = Storm {
+    let random = Random {
         kills: arguments.kills,
         seed: arguments
             .seed
@@ -186,7 +186,7 @@ fn run_all(
     };
     let limit = |named: &NamedTest| {
         let kills = match named.name.starts_with("kill_storm::") {
-            true => storm.kills,
+            true => random.kills,
             false => 0,
         };
         time::scaled(Duration::from_secs_f64(arguments.timeout) + PER_KILL * kills)
@@ -201,7 +201,7 @@ fn run_all(
         bus_uring: arguments.bus_uring.clone(),
         ynl: arguments.ynl.clone(),
     };
-    let fixture = RunFixture::setup(arguments.on, modules, durations, storm)?;
+    let fixture = RunFixture::setup(arguments.on, modules, durations, random)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;

@@ -38,7 +38,7 @@ pub struct Context {
     pub cgroup: Option<Cgroup>,
     pub modules: Modules,
     pub durations: Durations,
-    pub storm: Storm,
+    pub random: Random,
 }
 
 /// Files of modules, and of a program, if given.
@@ -65,9 +65,9 @@ pub struct Durations {
     pub races: Duration,
 }
 
-/// The size of kill storms, and where their randomness comes from.
+/// The seed of the tests with random choices, and the number of processes that a kill storm kills.
 #[derive(Clone, Copy, Default)]
-pub struct Storm {
+pub struct Random {
     pub kills: u32,
     pub seed: u64,
 }

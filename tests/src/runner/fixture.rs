@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
 use nix::unistd::{mkdtemp, mkfifo};
 
-use crate::registry::{Context, Durations, Modules, Storm, Target};
+use crate::registry::{Context, Durations, Modules, Random, Target};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
@@ -24,7 +24,7 @@ pub struct RunFixture {
     cgroup: Option<Cgroup>,
     modules: Modules,
     durations: Durations,
-    storm: Storm,
+    random: Random,
     tests: Cell<u32>,
 }
 
@@ -38,7 +38,7 @@ impl RunFixture {
         target: Target,
         modules: Modules,
         durations: Durations,
-        storm: Storm,
+        random: Random,
     ) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
@@ -53,7 +53,7 @@ impl RunFixture {
             cgroup,
             modules,
             durations,
-            storm,
+            random,
             tests: Cell::new(0),
         })
     }
@@ -83,7 +83,7 @@ impl RunFixture {
                 cgroup,
                 modules: self.modules.clone(),
                 durations: self.durations,
-                storm: self.storm,
+                random: self.random,
             },
         })
     }

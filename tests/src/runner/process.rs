@@ -204,7 +204,7 @@ fn contents(memfd: OwnedFd) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Durations, Modules, Storm};
+    use crate::registry::{Durations, Modules, Random};
     use crate::support::channel::Channel;
     use crate::support::check::{note, skip};
     use crate::support::child::{self, Child};
@@ -224,7 +224,7 @@ mod tests {
                 cgroup: None,
                 modules: Modules::default(),
                 durations: Durations::default(),
-                storm: Storm::default(),
+                random: Random::default(),
             };
             let ended = run(test, &context, limit);
             Ok((ended.verdict, ended.notes))

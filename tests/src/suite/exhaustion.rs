@@ -265,15 +265,31 @@ fn ping_while(cgroup: &Cgroup, body: impl FnOnce() -> Result<()>) -> Result<Ping
 fn beside_a_neighbour(
     context: &Context,
     what: &str,
-    body: impl FnOnce() -> Result<()>,
+    mut body: impl FnMut() -> Result<()>,
 ) -> Result<()> {
     let cgroup = context.cgroup()?.create_child("neighbour")?;
-    let alone = ping_while(&cgroup, || {
+    let limit = event_timeout() / 10;
+    let mut longest = compare_pings(&cgroup, what, &mut body)?;
+    if longest >= limit {
+        // The host may have stopped the machine once, but not twice.
+        longest = compare_pings(&cgroup, what, &mut body)?;
+    }
+    ensure!(longest < limit, "a ping took {longest:?}");
+    Ok(())
+}
+
+/// The longest ping beside `body`.
+fn compare_pings(
+    cgroup: &Cgroup,
+    what: &str,
+    body: impl FnOnce() -> Result<()>,
+) -> Result<Duration> {
+    let alone = ping_while(cgroup, || {
         std::thread::sleep(Duration::from_millis(500));
         Ok(())
     })?;
     let mut busy = Duration::ZERO;
-    let beside = ping_while(&cgroup, || {
+    let beside = ping_while(cgroup, || {
         let since = Instant::now();
         body()?;
         busy = since.elapsed();
@@ -287,9 +303,7 @@ fn beside_a_neighbour(
         beside.longest,
         alone.longest,
     ));
-    let limit = event_timeout() / 10;
-    ensure!(beside.longest < limit, "a ping took {:?}", beside.longest);
-    Ok(())
+    Ok(beside.longest)
 }
 
 /// Permits this process so many descriptors.
@@ -300,8 +314,9 @@ fn permit_descriptors(count: usize) -> Result<()> {
 fn ten_thousand_channels_are_created_listed_and_freed(context: &Context) -> Result<()> {
     let _channels = Parameter::set("scope_max_channels", 2 * MANY as u64)?;
     let _bytes = Parameter::set("scope_max_bytes", 1 << 40)?;
-    let full = context.cgroup()?.create_child("full")?;
+    let cgroup = context.cgroup()?;
     beside_a_neighbour(context, "10,000 channels", || {
+        let full = cgroup.create_child("full")?;
         let process = full.spawn("their creator", || {
             let ctl = Ctl::new()?;
             for number in 0..MANY {

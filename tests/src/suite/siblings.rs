@@ -2,14 +2,13 @@
 //! A container beside another one and the host, with channels of all kinds there: whether a name exists there can be told
 //! neither by an answer, its bytes and its time, nor by what the limits count.
 
-use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
-use io_uring::{IoUring, opcode, types};
+use io_uring::squeue;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::kill;
@@ -33,6 +32,7 @@ use crate::support::map;
 use crate::support::netlink::{Attrs, Request, Socket, attr, command};
 use crate::support::process::open_pidfd;
 use crate::support::requests::bytes_of;
+use crate::support::uring;
 
 topic!(
     "siblings",
@@ -293,7 +293,7 @@ fn an_open_takes_as_long_where_the_name_exists_elsewhere(context: &Context) -> R
     })?;
     creation.finish()?;
     let cgroup = home.create_child("container")?;
-    let seed = context.storm.seed;
+    let seed = context.random.seed;
     let user = User::NamespaceRoot;
     let container = spawn_in_container(&cgroup, user, "a container", &[], || {
         let (ctl, mut random) = (Ctl::new()?, Rng::with_seed(seed));
@@ -362,39 +362,23 @@ fn the_counts_of_a_container_do_not_change_with_a_sibling(context: &Context) -> 
 // ---- other ways ----
 
 /// The kernel opens the file in a worker, or in the thread of the ring.
-fn open_by_uring(ring: &mut IoUring, asynchronous: bool) -> Result<OwnedFd> {
+fn open_by_uring(ring: &mut uring::Ring, flags: squeue::Flags) -> Result<OwnedFd> {
     use std::os::fd::FromRawFd as _;
-    let path = CString::new("/dev/sluice/pipe")?;
-    let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr())
-        .flags(libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .build();
-    let entry = match asynchronous {
-        true => entry.flags(io_uring::squeue::Flags::ASYNC),
-        false => entry,
-    };
-    // SAFETY: the path outlives the request, which is complete when this returns.
-    unsafe { ring.submission().push(&entry) }.context("queueing")?;
-    ring.submit_and_wait(1).context("submitting")?;
-    let result = ring.completion().next().context("no completion")?.result();
-    ensure!(result >= 0, "opening: {}", Errno::from_raw(-result));
+    let entry = uring::open_at(c"/dev/sluice/pipe", libc::O_RDWR | libc::O_NONBLOCK);
+    ring.submit(entry.flags(flags), uring::REQUEST)?;
+    let opened = ring.wait_result(uring::REQUEST)?.context("opening")?;
     // SAFETY: a new descriptor, which nothing else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
 fn io_uring_opens_the_own_pipe_only(context: &Context) -> Result<()> {
     beside(context, |_, _| {
         let own = Channel::new("/dev/sluice/pipe").open_read_write()?;
         write_all(&own, b"mine")?;
-        let mut rings = vec![IoUring::new(4).context("a ring")?];
-        rings.push(
-            IoUring::builder()
-                .setup_sqpoll(100)
-                .build(4)
-                .context("a polling ring")?,
-        );
+        let mut rings = [uring::Ring::new()?, uring::Ring::with_kernel_thread()?];
         for ring in &mut rings {
-            for asynchronous in [false, true] {
-                let end = open_by_uring(ring, asynchronous)?;
+            for flags in [squeue::Flags::empty(), squeue::Flags::ASYNC] {
+                let end = open_by_uring(ring, flags)?;
                 expect("what is in it", read_some(&end, 64)?, b"mine".to_vec())?;
                 write_all(&end, b"mine")?;
             }

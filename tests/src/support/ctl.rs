@@ -142,32 +142,46 @@ impl Ctl {
         Ok(info)
     }
 
-    /// Lists up to `count` channels: the first ones, or those after `after`.
+    /// Lists up to `count` channels: the first ones, or those after the pipe `after`.
     pub fn page(
         &self,
         scope_fd: RawFd,
         after: Option<&[u8]>,
         count: usize,
     ) -> nix::Result<Vec<ChannelInfo>> {
+        let after = after.map(|name| (KIND_PIPE, padded(name)));
+        self.page_after(scope_fd, after, count)
+    }
+
+    /// `after` is a kind and a name.
+    fn page_after(
+        &self,
+        scope_fd: RawFd,
+        after: Option<(u32, [u8; NAME_SIZE])>,
+        count: usize,
+    ) -> nix::Result<Vec<ChannelInfo>> {
         let mut entries = vec![ChannelInfo::EMPTY; count];
         let mut list = List::new(scope_fd, entries.as_mut_ptr(), count);
-        if let Some(name) = after {
-            list.kind = KIND_PIPE;
-            list.name = padded(name);
+        if let Some((kind, name)) = after {
+            list.kind = kind;
+            list.name = name;
         }
         raw(self, LIST, &mut list)?;
         entries.truncate(list.count as usize);
         Ok(entries)
     }
 
-    /// All names of a scope, page by page.
+    /// The names of all channels of a scope, page by page.
     pub fn names(&self, scope_fd: RawFd) -> nix::Result<Vec<Vec<u8>>> {
-        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut channels: Vec<ChannelInfo> = Vec::new();
         loop {
-            let page = self.page(scope_fd, names.last().map(Vec::as_slice), LIST_MAX)?;
-            names.extend(page.iter().map(|channel| channel.name().to_vec()));
-            if page.len() < LIST_MAX {
-                return Ok(names);
+            let last = channels.last().map(|channel| (channel.kind, channel.name));
+            let page = self.page_after(scope_fd, last, LIST_MAX)?;
+            let is_last = page.len() < LIST_MAX;
+            channels.extend(page);
+            if is_last {
+                let names = channels.iter().map(|channel| channel.name().to_vec());
+                return Ok(names.collect());
             }
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! io_uring with single requests.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,7 +21,16 @@ pub struct Ring(IoUring);
 
 impl Ring {
     pub fn new() -> Result<Self> {
-        match IoUring::new(8) {
+        Self::build(&IoUring::builder())
+    }
+
+    /// A ring whose requests a thread of the kernel submits.
+    pub fn with_kernel_thread() -> Result<Self> {
+        Self::build(IoUring::builder().setup_sqpoll(100))
+    }
+
+    fn build(builder: &io_uring::Builder) -> Result<Self> {
+        match builder.build(8) {
             Ok(ring) => Ok(Ring(ring)),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(skip(
                 "io_uring is switched off here (kernel.io_uring_disabled)",
@@ -136,4 +146,11 @@ pub fn read_into(fd: &impl AsFd, buffer: &mut [u8]) -> squeue::Entry {
 
 pub fn poll_for(fd: &impl AsFd, events: libc::c_short) -> squeue::Entry {
     opcode::PollAdd::new(number(fd), events as u32).build()
+}
+
+/// Opens a file; the path has to outlive the request.
+pub fn open_at(path: &CStr, flags: libc::c_int) -> squeue::Entry {
+    opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr())
+        .flags(flags | libc::O_CLOEXEC)
+        .build()
 }

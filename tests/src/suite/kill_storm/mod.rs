@@ -3,9 +3,9 @@
 //! names; the daemon of durable maps is killed meanwhile. Afterwards nothing is left of them. `--seed` repeats the
 //! choices of a storm, but not the order in which the processes run.
 
-mod board;
-mod home;
 mod roles;
+mod shared_state;
+mod workload;
 
 use std::fs;
 use std::path::Path;
@@ -23,9 +23,9 @@ use crate::support::child::Child;
 use crate::support::daemon::Daemon;
 use crate::support::kernel::{expect_no_objects, free_pages, has_kasan};
 use crate::support::time::{event_timeout, eventually, scaled};
-use board::{Board, HOMES};
-use home::Home;
 use roles::Role;
+use shared_state::{CGROUPS, SharedState};
+use workload::Workload;
 
 topic!(
     "kill_storm",
@@ -35,7 +35,7 @@ topic!(
     ],
 );
 
-/// The durable map of each home.
+/// The durable map of each cgroup.
 const DURABLE: &str = "durable";
 /// Its key.
 const KEY: &str = "number";
@@ -43,8 +43,8 @@ const KEY: &str = "number";
 const PAGES: u64 = 512;
 
 fn processes_killed_at_random_leave_nothing(context: &Context) -> Result<()> {
-    let seed = context.storm.seed;
-    note(format!("--seed {seed} --kills {}", context.storm.kills));
+    let seed = context.random.seed;
+    note(format!("--seed {seed} --kills {}", context.random.kills));
     Storm::new(context)?
         .run()
         .with_context(|| format!("--seed {seed}"))
@@ -52,8 +52,8 @@ fn processes_killed_at_random_leave_nothing(context: &Context) -> Result<()> {
 
 struct Storm<'a> {
     context: &'a Context,
-    homes: [Cgroup; HOMES],
-    board: Board,
+    cgroups: [Cgroup; CGROUPS],
+    shared: SharedState,
     random: Rng,
     daemons_killed: u32,
 }
@@ -63,19 +63,19 @@ impl<'a> Storm<'a> {
         let cgroup = context.cgroup()?;
         Ok(Storm {
             context,
-            homes: [cgroup.create_child("one")?, cgroup.create_child("two")?],
-            board: Board::new()?,
-            random: Rng::with_seed(context.storm.seed),
+            cgroups: [cgroup.create_child("one")?, cgroup.create_child("two")?],
+            shared: SharedState::new()?,
+            random: Rng::with_seed(context.random.seed),
             daemons_killed: 0,
         })
     }
 
     fn run(mut self) -> Result<()> {
         let measures = !has_kasan()?;
-        let half = self.context.storm.kills / 2;
+        let half = self.context.random.kills / 2;
         self.half(half)?;
         let first = measures.then(free_pages).transpose()?;
-        self.half(self.context.storm.kills - half)?;
+        self.half(self.context.random.kills - half)?;
         self.report();
         match first {
             Some(first) => expect_pages_returned(first),
@@ -88,7 +88,7 @@ impl<'a> Storm<'a> {
 
     /// A storm, and the checks after it.
     fn half(&mut self, kills: u32) -> Result<()> {
-        let daemon = self.rage(kills)?;
+        let daemon = self.kill_processes(kills)?;
         self.expect_durable(&daemon)?;
         daemon.finish()?;
         self.expect_uncharged()?;
@@ -97,16 +97,16 @@ impl<'a> Storm<'a> {
         expect_none_uninterruptible()
     }
 
-    /// Ends when the processes of both homes have ended; the daemon runs then.
-    fn rage(&mut self, kills: u32) -> Result<Daemon<'a>> {
+    /// Ends when the processes of both cgroups have ended; the daemon runs then.
+    fn kill_processes(&mut self, kills: u32) -> Result<Daemon<'a>> {
         let mut daemon = Daemon::start(self.context)?;
-        self.board.begin();
+        self.shared.begin();
         let mut storms = Vec::new();
-        for (number, cgroup) in self.homes.iter().enumerate() {
+        for (number, cgroup) in self.cgroups.iter().enumerate() {
             let seed = self.random.u64(..);
-            let board = &self.board;
+            let shared = &self.shared;
             storms.push(cgroup.spawn("the storm of a cgroup", || {
-                Home::new(number, seed, board).run((kills as usize + number) / HOMES)
+                Workload::new(number, seed, shared).run((kills as usize + number) / CGROUPS)
             })?);
         }
         while !all_ended(&storms)? {
@@ -122,11 +122,11 @@ impl<'a> Storm<'a> {
     /// What was acknowledged is stored, and nothing that was never set.
     fn expect_durable(&self, daemon: &Daemon) -> Result<()> {
         daemon.run("detach --all")?;
-        for (number, home) in self.homes.iter().enumerate() {
-            let map = open_durable(scope_of(home)?, event_timeout())?;
+        for (number, cgroup) in self.cgroups.iter().enumerate() {
+            let map = open_durable(scope_of(cgroup)?, event_timeout())?;
             let entry = map.get(KEY)?;
             let stored = entry.map_or(Ok(0), |entry| parse(&entry.value))?;
-            let (acknowledged, issued) = self.board.durable(number);
+            let (acknowledged, issued) = self.shared.durable(number);
             ensure!(
                 (acknowledged..=issued).contains(&stored),
                 "{stored} is stored; {acknowledged} was acknowledged, and {issued} the last one"
@@ -139,8 +139,8 @@ impl<'a> Storm<'a> {
         let mut counts = Vec::new();
         let settled = eventually("the limits count nothing", || {
             counts.clear();
-            for home in &self.homes {
-                let usage = sluice::usage(&scope_of(home)?)?;
+            for cgroup in &self.cgroups {
+                let usage = sluice::usage(&scope_of(cgroup)?)?;
                 for account in [usage.scope, usage.user] {
                     counts.extend([account.channels, account.bytes]);
                 }
@@ -153,10 +153,10 @@ impl<'a> Storm<'a> {
     fn report(&self) {
         let steps: Vec<String> = Role::ALL
             .iter()
-            .map(|role| format!("{role:?} {}", self.board.steps(*role)))
+            .map(|role| format!("{role:?} {}", self.shared.steps(*role)))
             .collect();
         note(format!("steps: {}", steps.join(", ")));
-        let [end, wait] = self.board.longest();
+        let [end, wait] = self.shared.longest();
         note(format!(
             "{} daemons killed; longest from a kill to the end of the process: {end:?}; longest wait of a survivor for its end: {wait:?}",
             self.daemons_killed

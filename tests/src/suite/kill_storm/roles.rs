@@ -12,7 +12,7 @@ use sluice::bus::{CallError, Client, RecvError as BusError, SendError as BusSend
 use sluice::ring::{Consumer, Producer, RecvError, SendError};
 use sluice::{Bus, Ring, Scope};
 
-use super::board::Board;
+use super::shared_state::SharedState;
 use super::{DURABLE, KEY, open_durable};
 use crate::support::bus::{self, BLOCK, DROP, EVICT, broadcast};
 use crate::support::channel::{CAPACITY, set_blocking};
@@ -69,7 +69,7 @@ impl Role {
         Self::Manager,
     ];
 
-    /// Whether it is killed at the end of a storm: in each home another side.
+    /// Whether it is killed at the end of a storm: in each cgroup another side.
     pub fn is_killed_last(self, side: usize) -> bool {
         match self {
             Self::PipeReader | Self::RingProducer => side == 0,
@@ -89,26 +89,26 @@ impl Role {
     }
 }
 
-struct Player<'a> {
+struct Worker<'a> {
     role: Role,
-    home: usize,
-    board: &'a Board,
+    cgroup: usize,
+    shared: &'a SharedState,
     random: Rng,
     ctl: Ctl,
 }
 
 /// Until the storm is over.
-pub fn play(role: Role, home: usize, seed: u64, board: &Board) -> Result<()> {
-    let mut player = Player {
+pub fn run(role: Role, cgroup: usize, seed: u64, shared: &SharedState) -> Result<()> {
+    let mut worker = Worker {
         role,
-        home,
-        board,
+        cgroup,
+        shared,
         random: Rng::with_seed(seed),
         ctl: Ctl::new()?,
     };
-    while !board.is_over(home) {
-        player.episode()?;
-        player.pause();
+    while !shared.has_ended(cgroup) {
+        worker.iteration()?;
+        worker.pause();
     }
     Ok(())
 }
@@ -122,9 +122,9 @@ fn tolerate<T>(what: &str, result: nix::Result<T>, errors: &[Errno]) -> Result<O
     }
 }
 
-impl Player<'_> {
-    fn episode(&mut self) -> Result<()> {
-        self.board.set_peer(self.home, self.role, false);
+impl Worker<'_> {
+    fn iteration(&mut self) -> Result<()> {
+        self.shared.set_peer(self.cgroup, self.role, false);
         match self.role {
             Role::PipeReader => self.read_pipe(),
             Role::PipeWriter => self.write_pipe(),
@@ -144,8 +144,8 @@ impl Player<'_> {
     }
 
     fn step(&mut self) {
-        self.board.count(self.role);
-        self.board.set_peer(self.home, self.role, true);
+        self.shared.count(self.role);
+        self.shared.set_peer(self.cgroup, self.role, true);
         self.pause();
     }
 
@@ -195,7 +195,7 @@ impl Player<'_> {
             return Ok(());
         };
         // The open has waited for a reader, or there was one.
-        self.board.set_peer(self.home, self.role, true);
+        self.shared.set_peer(self.cgroup, self.role, true);
         for _ in 0..self.times() {
             let bytes = vec![7; self.random.usize(1..=2 * CAPACITY)];
             match tolerate("writing", write(&end, &bytes), &[Errno::EPIPE])? {
@@ -414,11 +414,11 @@ impl Player<'_> {
             return Ok(());
         };
         for _ in 0..self.times() {
-            let number = self.board.issue(self.home);
+            let number = self.shared.issue(self.cgroup);
             if map.set(KEY, number.to_string()).is_err() {
                 break;
             }
-            self.board.acknowledge(self.home, number);
+            self.shared.acknowledge(self.cgroup, number);
             self.step();
         }
         Ok(())
@@ -482,7 +482,7 @@ impl Player<'_> {
 }
 
 /// A peer for this role, which ends at once. That of a ring maps it: otherwise it was none.
-pub fn come_and_go(role: Role) -> Result<()> {
+pub fn open_and_close_peer(role: Role) -> Result<()> {
     match role {
         Role::PipeReader | Role::PipeWriter => {
             drop(Ctl::new()?.open(Open::new(NAME, BOTH | NONBLOCK)));

@@ -10,14 +10,14 @@ use super::roles::Role;
 use crate::support::shared::SharedWords;
 
 /// The number of cgroups.
-pub const HOMES: usize = 2;
+pub const CGROUPS: usize = 2;
 
-const OVER: usize = 0;
-const LONGEST: usize = OVER + HOMES;
+const ENDED: usize = 0;
+const LONGEST: usize = ENDED + CGROUPS;
 const ISSUED: usize = LONGEST + 2;
-const ACKNOWLEDGED: usize = ISSUED + HOMES;
-const PEERS: usize = ACKNOWLEDGED + HOMES;
-const STEPS: usize = PEERS + HOMES * ROLES;
+const ACKNOWLEDGED: usize = ISSUED + CGROUPS;
+const PEERS: usize = ACKNOWLEDGED + CGROUPS;
+const STEPS: usize = PEERS + CGROUPS * ROLES;
 const ROLES: usize = Role::ALL.len();
 
 /// Of which the longest is kept.
@@ -29,11 +29,11 @@ pub enum Time {
     Wait,
 }
 
-pub struct Board(SharedWords);
+pub struct SharedState(SharedWords);
 
-impl Board {
+impl SharedState {
     pub fn new() -> Result<Self> {
-        Ok(Board(SharedWords::new(STEPS + ROLES)?))
+        Ok(SharedState(SharedWords::new(STEPS + ROLES)?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
@@ -41,16 +41,16 @@ impl Board {
     }
 
     pub fn begin(&self) {
-        (0..HOMES).for_each(|home| self.0.set(OVER + home, 0));
+        (0..CGROUPS).for_each(|cgroup| self.0.set(ENDED + cgroup, 0));
     }
 
-    /// The processes of this home are to end.
-    pub fn end(&self, home: usize) {
-        self.0.set(OVER + home, 1);
+    /// The processes of this cgroup are to end.
+    pub fn end(&self, cgroup: usize) {
+        self.0.set(ENDED + cgroup, 1);
     }
 
-    pub fn is_over(&self, home: usize) -> bool {
-        self.0.get(OVER + home) != 0
+    pub fn has_ended(&self, cgroup: usize) -> bool {
+        self.0.get(ENDED + cgroup) != 0
     }
 
     /// A process has made a step.
@@ -63,13 +63,14 @@ impl Board {
         self.0.get(STEPS + role as usize)
     }
 
-    /// The process of this role has, or had, a peer in its current episode.
-    pub fn set_peer(&self, home: usize, role: Role, met: bool) {
-        self.0.set(PEERS + home * ROLES + role as usize, met.into());
+    /// The process of this role has, or had, a peer in its current iteration.
+    pub fn set_peer(&self, cgroup: usize, role: Role, met: bool) {
+        self.0
+            .set(PEERS + cgroup * ROLES + role as usize, met.into());
     }
 
-    pub fn has_peer(&self, home: usize, role: Role) -> bool {
-        self.0.get(PEERS + home * ROLES + role as usize) != 0
+    pub fn has_peer(&self, cgroup: usize, role: Role) -> bool {
+        self.0.get(PEERS + cgroup * ROLES + role as usize) != 0
     }
 
     pub fn keep_longest(&self, of: Time, time: Duration) {
@@ -82,17 +83,20 @@ impl Board {
         [Time::End, Time::Wait].map(|of| Duration::from_micros(self.0.get(LONGEST + of as usize)))
     }
 
-    /// The next number to set in the durable map of this home.
-    pub fn issue(&self, home: usize) -> u64 {
-        self.word(ISSUED + home).fetch_add(1, Ordering::SeqCst) + 1
+    /// The next number to set in the durable map of this cgroup.
+    pub fn issue(&self, cgroup: usize) -> u64 {
+        self.word(ISSUED + cgroup).fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    pub fn acknowledge(&self, home: usize, number: u64) {
-        self.0.set(ACKNOWLEDGED + home, number);
+    pub fn acknowledge(&self, cgroup: usize, number: u64) {
+        self.0.set(ACKNOWLEDGED + cgroup, number);
     }
 
     /// The last number that was acknowledged, and the last one that was set.
-    pub fn durable(&self, home: usize) -> (u64, u64) {
-        (self.0.get(ACKNOWLEDGED + home), self.0.get(ISSUED + home))
+    pub fn durable(&self, cgroup: usize) -> (u64, u64) {
+        (
+            self.0.get(ACKNOWLEDGED + cgroup),
+            self.0.get(ISSUED + cgroup),
+        )
     }
 }

@@ -7,8 +7,8 @@ use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
-use super::board::{Board, Time};
 use super::roles::{self, Role};
+use super::shared_state::{SharedState, Time};
 use crate::support::child::{Child, spawn};
 use crate::support::proc;
 use crate::support::time::{Deadline, eventually};
@@ -23,19 +23,19 @@ struct Process {
     child: Child<()>,
 }
 
-pub struct Home<'a> {
+pub struct Workload<'a> {
     number: usize,
     random: Rng,
-    board: &'a Board,
+    shared: &'a SharedState,
     processes: Vec<Process>,
 }
 
-impl<'a> Home<'a> {
-    pub fn new(number: usize, seed: u64, board: &'a Board) -> Self {
-        Home {
+impl<'a> Workload<'a> {
+    pub fn new(number: usize, seed: u64, shared: &'a SharedState) -> Self {
+        Workload {
             number,
             random: Rng::with_seed(seed),
-            board,
+            shared,
             processes: Vec::new(),
         }
     }
@@ -58,9 +58,9 @@ impl<'a> Home<'a> {
     }
 
     fn start(&mut self, role: Role) -> Result<()> {
-        let (home, seed, board) = (self.number, self.random.u64(..), self.board);
+        let (cgroup, seed, shared) = (self.number, self.random.u64(..), self.shared);
         let child = spawn(&format!("{role:?}"), || {
-            roles::play(role, home, seed, board)
+            roles::run(role, cgroup, seed, shared)
         })?;
         self.processes.push(Process { role, child });
         Ok(())
@@ -71,7 +71,7 @@ impl<'a> Home<'a> {
         self.expect_all_running()?;
         self.random.shuffle(&mut self.processes);
         let killed = self.processes.split_off(self.processes.len() - count);
-        end_all(killed, self.board)
+        end_all(killed, self.shared)
     }
 
     /// No process ends before the storm: one that did tells why.
@@ -90,7 +90,7 @@ impl<'a> Home<'a> {
     fn await_steps(&mut self) -> Result<()> {
         eventually("each role makes a step", || {
             self.expect_all_running()?;
-            let all = Role::ALL.iter().all(|role| self.board.steps(*role) > 0);
+            let all = Role::ALL.iter().all(|role| self.shared.steps(*role) > 0);
             Ok(all.then_some(()))
         })
     }
@@ -99,27 +99,27 @@ impl<'a> Home<'a> {
     /// ends with the channel.
     fn end(mut self) -> Result<()> {
         self.expect_all_running()?;
-        self.board.end(self.number);
+        self.shared.end(self.number);
         let side = self.number;
         let (killed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.processes)
             .into_iter()
             .partition(|process| process.role.is_killed_last(side));
-        end_all(killed, self.board)?;
+        end_all(killed, self.shared)?;
         let (notified, others) = others
             .into_iter()
             .partition(|process| process.role.ends_with_peer());
         let deadline = Deadline::for_event();
-        self.await_ends(notified, &deadline, |role| self.come_to(role))?;
+        self.await_ends(notified, &deadline, |role| self.provide_peer(role))?;
         self.await_ends(others, &deadline, |_| roles::destroy_all())?;
         roles::destroy_all()
     }
 
     /// A first peer for a process that may wait for one. A process that had a peer has to learn of its end without
     /// another one, which would wake it.
-    fn come_to(&self, role: Role) -> Result<()> {
+    fn provide_peer(&self, role: Role) -> Result<()> {
         // A producer may fill a ring that never had a consumer.
-        if role == Role::RingProducer || !self.board.has_peer(self.number, role) {
-            roles::come_and_go(role)?;
+        if role == Role::RingProducer || !self.shared.has_peer(self.number, role) {
+            roles::open_and_close_peer(role)?;
         }
         Ok(())
     }
@@ -143,14 +143,14 @@ impl<'a> Home<'a> {
                 help(role)?;
                 std::thread::sleep(Duration::from_micros(500));
             }
-            self.board.keep_longest(Time::Wait, since.elapsed());
+            self.shared.keep_longest(Time::Wait, since.elapsed());
             child.finish()?;
         }
         Ok(())
     }
 }
 
-fn end_all(processes: Vec<Process>, board: &Board) -> Result<Vec<Role>> {
+fn end_all(processes: Vec<Process>, shared: &SharedState) -> Result<Vec<Role>> {
     let since = Instant::now();
     for process in &processes {
         process.child.signal(Signal::SIGKILL)?;
@@ -159,7 +159,7 @@ fn end_all(processes: Vec<Process>, board: &Board) -> Result<Vec<Role>> {
         .into_iter()
         .map(|process| {
             process.child.wait_end()?;
-            board.keep_longest(Time::End, since.elapsed());
+            shared.keep_longest(Time::End, since.elapsed());
             Ok(process.role)
         })
         .collect()
