@@ -69,7 +69,7 @@ pub struct Form {
     pub weight: u32,
 }
 
-/// Places that programs open. The cgroups are in the folder CGROUPS.
+/// Paths that programs open. The cgroups are in the folder CGROUPS.
 pub const CGROUPS: &str = "/sys/fs/cgroup/kfuzz";
 pub const PATHS: [&str; 15] = [
     "/dev/sluice/pipe",
@@ -156,8 +156,8 @@ const MAP_LENGTH: Kind = One(&[
     1 << 28,
 ]);
 const MAP_OFFSET: Kind = One(&[0, 1 << 20, 2 << 20, 0, 1 << 20, 2 << 20, 4096, 1 << 40]);
-/// MAP_SHARED, MAP_PRIVATE and MAP_SHARED_VALIDATE at the fixed address of the space; MAP_POPULATE, MAP_LOCKED.
-const MAP_FLAGS: Kind = One(&[0x11, 0x11, 0x11, 0x8011, 0x12, 0x13, 0x2011]);
+/// MAP_SHARED, MAP_PRIVATE and MAP_SHARED_VALIDATE at the fixed address of the space; MAP_POPULATE, MAP_LOCKED, MAP_ANONYMOUS.
+const MAP_FLAGS: Kind = One(&[0x11, 0x11, 0x11, 0x8011, 0x12, 0x13, 0x2011, 0x32]);
 const NULL: Kind = One(&[0]);
 /// IORING_OP: NOP, READV, WRITEV, POLL_ADD, POLL_REMOVE, ASYNC_CANCEL, LINK_TIMEOUT, CLOSE, READ, WRITE, SPLICE, TEE, URING_CMD,
 /// READ_MULTISHOT.

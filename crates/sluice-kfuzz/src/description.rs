@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structures, ioctls and constants of spec/abi.json, and the structures of the system in system.json.
+//! The structures and ioctls of spec/abi.json, and the structures of the system in system.json.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -30,8 +30,6 @@ pub struct Ioctl {
 #[derive(Deserialize)]
 pub struct Description {
     #[serde(default)]
-    constants: BTreeMap<String, i128>,
-    #[serde(default)]
     pub ioctls: BTreeMap<String, Ioctl>,
     structures: BTreeMap<String, Structure>,
 }
@@ -52,11 +50,6 @@ impl Description {
     /// None for a name in a program that an earlier description had.
     pub fn structure(&self, name: &str) -> Option<&Structure> {
         self.structures.get(name)
-    }
-
-    /// A constant that the code names.
-    pub fn constant(&self, name: &str) -> u64 {
-        self.constants[name] as u64
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use sluice_abi::keeper::{CREATE, Create};
+
 use crate::calls::{Special, Way};
 use crate::description::Description;
 use crate::generate::{form, way};
@@ -159,7 +161,15 @@ fn run_on_main(job: &Job, memory: &mut Memory, ring: &mut Option<Ring>) -> i64 {
             memory.stream = stream.unwrap_or(memory.stream);
             memory.stream as i64
         }
-        _ => run(job),
+        _ => {
+            let result = run(job);
+            if result == 0 && job.arguments[1] == CREATE {
+                // SAFETY: the call has just written the structure there.
+                let create = unsafe { (job.arguments[2] as *const Create).read_unaligned() };
+                memory.stream = create.stream;
+            }
+            result
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The loop: a program of the corpus is changed and executed, and kept if a thread of it went from one place in the module to
-//! another one that no program before has gone to from there.
+//! The loop: a program of the corpus is changed and executed, and kept if one of its threads executed an edge between basic
+//! blocks of the module that no earlier program has executed.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -21,10 +21,10 @@ use crate::seeds;
 use crate::values::Values;
 use crate::worker::{End, Worker};
 
-/// Of the file that has the programs that were executed last.
+/// The number of programs in the file of those that were executed last.
 const RECENT: u64 = 16;
 const RECENT_SIZE: u64 = 1 << 16;
-/// Programs between two looks at what is counted in cgroups.
+/// The number of programs between two checks of what is counted in cgroups.
 const BATCH: u64 = 500;
 
 pub struct Fuzzer {
@@ -35,9 +35,10 @@ pub struct Fuzzer {
     log: KernelLog,
     recent: File,
     folder: PathBuf,
-    /// Places, and pairs of successive places.
-    places: HashSet<u64>,
-    pairs: HashSet<u64>,
+    /// The addresses of the basic blocks that were executed.
+    blocks: HashSet<u64>,
+    /// Hashes of the addresses of two blocks, one executed after the other.
+    edges: HashSet<u64>,
     corpus: Vec<Program>,
     executed: u64,
     killed: u64,
@@ -59,8 +60,8 @@ impl Fuzzer {
             log: KernelLog::from_now()?,
             recent: File::create(folder.join("recent"))?,
             folder: folder.to_owned(),
-            places: HashSet::new(),
-            pairs: HashSet::new(),
+            blocks: HashSet::new(),
+            edges: HashSet::new(),
             corpus: Vec::new(),
             executed: 0,
             killed: 0,
@@ -123,50 +124,50 @@ impl Fuzzer {
         program
     }
 
-    /// Executes a program; whether a thread has gone somewhere new. It counts only if the program ends by itself.
+    /// Executes a program; whether a thread has executed a new edge. It counts only if the program ends by itself.
     fn is_new(&mut self, program: &Program) -> Result<bool> {
-        let found = self.new_pairs(program)?;
+        let found = self.new_edges(program)?;
         let mut again = found.clone();
         if !found.is_empty() {
             // What another program, or chance, has caused does not happen again.
-            let second = self.pairs_of(program)?;
-            again.retain(|pair| second.contains(pair));
+            let second = self.edges_of(program)?;
+            again.retain(|edge| second.contains(edge));
         }
-        self.pairs.extend(&found);
+        self.edges.extend(&found);
         Ok(!again.is_empty())
     }
 
-    fn new_pairs(&mut self, program: &Program) -> Result<HashSet<u64>> {
-        let mut found = self.pairs_of(program)?;
-        found.retain(|pair| !self.pairs.contains(pair));
+    fn new_edges(&mut self, program: &Program) -> Result<HashSet<u64>> {
+        let mut found = self.edges_of(program)?;
+        found.retain(|edge| !self.edges.contains(edge));
         Ok(found)
     }
 
-    fn pairs_of(&mut self, program: &Program) -> Result<HashSet<u64>> {
+    fn edges_of(&mut self, program: &Program) -> Result<HashSet<u64>> {
         let mut found = HashSet::new();
         if self.execute(program, Report::Nothing)? == End::Exited {
-            let places = &mut self.places;
+            let blocks = &mut self.blocks;
             self.coverage.traces(|trace| {
                 let mut before = 0_u64;
-                for place in trace {
-                    places.insert(place);
-                    found.insert(before.rotate_left(21) ^ place);
-                    before = place;
+                for block in trace {
+                    blocks.insert(block);
+                    found.insert(before.rotate_left(21) ^ block);
+                    before = block;
                 }
             });
         }
         Ok(found)
     }
 
-    /// Removes the calls without which the program still goes through the same pairs, but for a few that chance decides.
+    /// Removes the calls without which the program still executes the same edges, but for a few that depend on chance.
     fn minimize(&mut self, mut program: Program) -> Result<Program> {
-        let goal = self.pairs_of(&program)?;
+        let goal = self.edges_of(&program)?;
         let mut at = program.calls.len();
         while at > 0 {
             at -= 1;
             let mut shorter = program.clone();
             shorter.calls.remove(at);
-            let reached = self.pairs_of(&shorter)?;
+            let reached = self.edges_of(&shorter)?;
             if goal.difference(&reached).count() * 50 <= goal.len() {
                 program = shorter;
             }
@@ -241,11 +242,11 @@ impl Fuzzer {
 
     fn finish(&mut self) -> Result<()> {
         self.guest.check_usage()?;
-        self.write_places()
+        self.write_blocks()
     }
 
-    /// The places, relative to the sections of the module that they are in.
-    fn write_places(&self) -> Result<()> {
+    /// The blocks, as sections of the module and offsets in them.
+    fn write_blocks(&self) -> Result<()> {
         let mut sections = Vec::new();
         for entry in
             fs::read_dir("/sys/module/sluice/sections").context("the module is not loaded")?
@@ -257,23 +258,23 @@ impl Fuzzer {
         }
         sections.sort();
         let mut text = String::new();
-        for place in &self.places {
-            let section = sections.iter().rfind(|section| section.0 <= *place);
+        for block in &self.blocks {
+            let section = sections.iter().rfind(|section| section.0 <= *block);
             if let Some((address, name)) = section {
-                text += &format!("{name} {:x}\n", place - address);
+                text += &format!("{name} {:x}\n", block - address);
             }
         }
-        fs::write(self.folder.join("places"), text).context("cannot write the places")
+        fs::write(self.folder.join("blocks"), text).context("cannot write the blocks")
     }
 
     fn progress(&self, begun: Instant) -> String {
         format!(
-            "{} s: {} programs executed, {} killed themselves; {} places and {} pairs of places; {} inputs",
+            "{} s: {} programs executed, {} killed themselves; {} basic blocks and {} edges; {} inputs",
             begun.elapsed().as_secs(),
             self.executed,
             self.killed,
-            self.places.len(),
-            self.pairs.len(),
+            self.blocks.len(),
+            self.edges.len(),
             self.corpus.len()
         )
     }
@@ -282,10 +283,28 @@ impl Fuzzer {
 fn read_programs(file: &Path) -> Result<Vec<Program>> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let parse =
-        |line| serde_json::from_str(line).with_context(|| format!("{}: {line}", file.display()));
+    parse_programs(&text).with_context(|| file.display().to_string())
+}
+
+/// One a line; a number before it, as in the file of the programs that were executed last, is ignored.
+fn parse_programs(text: &str) -> Result<Vec<Program>> {
     text.lines()
+        .map(|line| line.trim_start_matches(|character: char| "0123456789 ".contains(character)))
         .filter(|line| !line.is_empty())
-        .map(parse)
+        .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_read_with_and_without_numbers() {
+        let program = &seeds::all()[0];
+        let text = program.to_text();
+        let read = parse_programs(&format!("{text}\n17 {text}\n")).expect("two programs");
+        assert_eq!(read, [program.clone(), program.clone()]);
+        assert!(parse_programs("17 {}").is_err());
+    }
 }

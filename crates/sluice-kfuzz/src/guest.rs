@@ -5,13 +5,17 @@ use std::ffi::CString;
 use std::fs;
 use std::os::fd::RawFd;
 use std::os::unix::fs::chown;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use sluice_abi::keeper::{Keep, TABLES};
+use sluice_abi::{
+    CTL_DESTROY, CTL_KEEP, CTL_LIST, CTL_USAGE, ChannelInfo, KIND_MAP, LIST_MAX, List, Unlink,
+    Usage,
+};
 use sluice_testkit::fail_nth::SETTINGS;
+use sluice_testkit::time::eventually;
 
 use crate::calls::CGROUPS;
-use crate::description::Description;
 use crate::execute::ioctl;
 use crate::keeper::{self, Manner};
 use crate::worker::USER;
@@ -55,7 +59,7 @@ impl Guest {
                 }
             }
         }
-        if self.channels()? > 0 {
+        if self.counted()?.0 > 0 {
             for folder in FOLDERS {
                 let scope = open(&format!("{CGROUPS}/{folder}"))?;
                 self.destroy_all(scope);
@@ -67,69 +71,62 @@ impl Guest {
 
     /// Fails if channels or bytes are still counted although no program runs and none has a name.
     pub fn check_usage(&self) -> Result<()> {
-        let begun = Instant::now();
-        while self.channels()? != 0 {
-            self.clean_up()?;
-            self.detach_maps();
-            if begun.elapsed() > Duration::from_secs(30) {
-                bail!(
-                    "{} channels are counted after the end of all programs",
-                    self.channels()?
-                );
+        let mut counted = self.counted()?;
+        let settled = eventually("nothing is counted when no program runs", || {
+            if counted != (0, 0) {
+                self.clean_up()?;
+                self.detach_maps();
+                counted = self.counted()?;
             }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
+            Ok((counted == (0, 0)).then_some(()))
+        });
+        let (channels, bytes) = counted;
+        settled.with_context(|| format!("{channels} channels and {bytes} bytes are counted"))
     }
 
-    /// Of all cgroups of programs.
-    fn channels(&self) -> Result<u64> {
-        let mut usage = [80, u64::from(self.cgroup as u32), 0, 0, 0, 0, 0, 0, 0, 0];
-        if self.call(self.control, "SLUICE_CTL_USAGE", &mut usage) != 0 {
+    /// The channels and bytes of all cgroups of programs.
+    fn counted(&self) -> Result<(u64, u64)> {
+        let mut usage = Usage::new(self.cgroup);
+        if self.call(CTL_USAGE, &mut usage) != 0 {
             bail!("SLUICE_CTL_USAGE fails");
         }
-        Ok(usage[2])
+        Ok((usage.scope_channels, usage.scope_bytes))
     }
 
     fn destroy_all(&self, scope: RawFd) {
-        let mut entries = [0_u64; 64 * 19];
-        let mut list = [0_u64; 12];
-        list[0] = 96;
-        list[1] = u64::from(scope as u32) << 32;
-        list[10] = entries.as_mut_ptr() as u64;
-        list[11] = 64 | 152 << 32;
-        if self.call(self.control, "SLUICE_CTL_LIST", &mut list) != 0 {
+        let mut entries = [ChannelInfo::EMPTY; LIST_MAX];
+        let mut list = List::new(scope, entries.as_mut_ptr(), entries.len());
+        if self.call(CTL_LIST, &mut list) != 0 {
             return;
         }
-        for entry in entries.chunks(19).take(list[11] as u32 as usize) {
-            let kind = entry[0] >> 32;
-            let mut unlink = [0_u64; 10];
-            unlink[0] = 80 | kind << 32;
-            unlink[1] = u64::from(scope as u32) << 32;
-            unlink[2..].copy_from_slice(&entry[2..10]);
-            if kind == Description::get().constant("SLUICE_KIND_MAP") {
+        for channel in entries.iter().take(list.count as usize) {
+            let mut unlink = Unlink {
+                kind: channel.kind,
+                ..Unlink::new(scope, channel.name())
+            };
+            if channel.kind == KIND_MAP {
                 // A durable one would wait for a keeper.
                 self.detach_maps();
             }
-            self.call(self.control, "SLUICE_CTL_DESTROY", &mut unlink);
+            self.call(CTL_DESTROY, &mut unlink);
         }
     }
 
     /// Ends all durable maps.
     fn detach_maps(&self) {
-        let mut keep = [8 | 1 << 32];
-        let keeper = self.call(self.control, "SLUICE_CTL_KEEP", &mut keep);
+        let mut keep = Keep {
+            flags: TABLES,
+            ..Keep::EMPTY
+        };
+        let keeper = self.call(CTL_KEEP, &mut keep);
         if keeper >= 0 {
             while keeper::handle(keeper as RawFd, Manner::Detach).is_some() {}
             close(keeper as RawFd);
         }
     }
 
-    fn call(&self, file: RawFd, name: &str, structure: &mut [u64]) -> i64 {
-        match Description::get().ioctls.get(name) {
-            Some(found) => ioctl(file, found.code, structure.as_mut_ptr() as u64),
-            None => -1,
-        }
+    fn call<T>(&self, command: libc::Ioctl, structure: &mut T) -> i64 {
+        ioctl(self.control, command, &raw mut *structure as u64)
     }
 }
 

@@ -4,11 +4,16 @@
 
 use std::os::fd::RawFd;
 
-use crate::description::Description;
+use sluice_abi::SCOPE_SELF;
+use sluice_abi::keeper::{
+    ACK, Ack, CREATE, Create, END, End, Entry, Map, Message, OPEN, READY, RESTORE, RESUME, Ready,
+    Restore, UNLINK, UNLINKED,
+};
+
 use crate::execute::{ioctl, system};
 
-const HEADER: usize = 48;
-const MAP: usize = 136;
+/// How many bytes of changes each map may have pending.
+const LIMIT: u64 = 1 << 40;
 
 /// What to do with the messages that are read.
 #[derive(Clone, Copy, PartialEq)]
@@ -34,75 +39,54 @@ pub fn handle(keeper: RawFd, manner: Manner) -> Option<u64> {
     let length = system(libc::SYS_preadv2, arguments);
     let mut rest = buffer.get(..usize::try_from(length).ok()?)?;
     let mut last = None;
-    while let Some(message) = Message::parse(rest) {
+    while let Some((message, body, after)) = parse(rest) {
         last = Some(message.stream);
-        message.answer(keeper, manner);
-        rest = rest.get(message.size..).unwrap_or_default();
+        answer(keeper, &message, body, manner);
+        rest = after;
     }
     last
 }
 
-struct Message<'a> {
-    size: usize,
-    kind: u32,
-    stream: u64,
-    sequence: u64,
-    body: &'a [u8],
+/// The first message, its body, and the bytes after it.
+fn parse(bytes: &[u8]) -> Option<(Message, &[u8], &[u8])> {
+    let message = Message::from_bytes(bytes.first_chunk()?);
+    let body = bytes.get(Message::SIZE..message.size as usize)?;
+    Some((message, body, &bytes[message.size as usize..]))
 }
 
-impl<'a> Message<'a> {
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let small = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let large = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let size = small(0)? as usize;
-        Some(Message {
-            size,
-            kind: small(4)?,
-            stream: large(8)?,
-            sequence: large(16)?,
-            body: bytes.get(HEADER..size)?,
-        })
-    }
-
-    fn answer(&self, keeper: RawFd, manner: Manner) {
-        let named = |name| u64::from(self.kind) == Description::get().constant(name);
-        if manner == Manner::Ignore {
-        } else if named("SLUICE_KEEP_OPEN") {
-            self.answer_open(keeper);
-        } else if named("SLUICE_KEEP_UNLINK") {
-            call(keeper, "SLUICE_KEEP_END", &[24 | 1 << 32, self.stream, 0]);
-        } else if self.sequence > 0 && !named("SLUICE_KEEP_RESUME") {
-            let acknowledgement = [32, self.stream, self.sequence, 1 << 40];
-            call(keeper, "SLUICE_KEEP_ACK", &acknowledgement);
+fn answer(keeper: RawFd, message: &Message, body: &[u8], manner: Manner) {
+    let stream = message.stream;
+    match (manner, message.r#type) {
+        (Manner::Ignore, _) => {}
+        (_, OPEN) => answer_open(keeper, stream, body),
+        (_, UNLINK) => call(keeper, END, &End::new(stream, UNLINKED, 0)),
+        (_, RESUME) => {}
+        _ if message.sequence > 0 => {
+            call(keeper, ACK, &Ack::new(stream, message.sequence, LIMIT, 0));
         }
-        if manner == Manner::Detach {
-            call(keeper, "SLUICE_KEEP_END", &[24, self.stream, 0]);
-        }
+        _ => {}
     }
-
-    /// Restores the map with one entry.
-    fn answer_open(&self, keeper: RawFd) {
-        let mut map = self.body.to_vec();
-        map.resize(MAP, 0);
-        let scope = u64::from(u32::MAX) << 32;
-        let create = [40 | scope, self.stream, map.as_ptr() as u64, 10, 1 << 40];
-        call(keeper, "SLUICE_KEEP_CREATE", &create);
-        let entry = [
-            b"a".as_ptr() as u64,
-            b"v".as_ptr() as u64,
-            1 | 1 << 32,
-            3,
-            0,
-        ];
-        let restore = [32 | 1 << 32, self.stream, entry.as_ptr() as u64, 40];
-        call(keeper, "SLUICE_KEEP_RESTORE", &restore);
-        call(keeper, "SLUICE_KEEP_READY", &[16, self.stream]);
+    if manner == Manner::Detach {
+        call(keeper, END, &End::new(stream, 0, 0));
     }
 }
 
-fn call(keeper: RawFd, name: &str, structure: &[u64]) {
-    if let Some(code) = Description::get().ioctls.get(name) {
-        let mut structure = structure.to_vec();
-        ioctl(keeper, code.code, structure.as_mut_ptr() as u64);
-    }
+/// Restores the map with one entry.
+fn answer_open(keeper: RawFd, stream: u64, body: &[u8]) {
+    let mut bytes = body.to_vec();
+    bytes.resize(Map::SIZE, 0);
+    let Some(map) = bytes.first_chunk().map(Map::from_bytes) else {
+        return;
+    };
+    let create = Create::new(stream, SCOPE_SELF, &map, 10, LIMIT);
+    call(keeper, CREATE, &create);
+    let entries = [Entry::new(b"a", b"v", 3, 0)];
+    call(keeper, RESTORE, &Restore::new(stream, &entries));
+    call(keeper, READY, &Ready::new(stream, 0));
+}
+
+/// The kernel writes to the structure of some calls; what it writes is not used.
+fn call<T: Copy>(keeper: RawFd, command: libc::Ioctl, structure: &T) {
+    let mut structure = *structure;
+    ioctl(keeper, command, &raw mut structure as u64);
 }

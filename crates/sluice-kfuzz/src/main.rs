@@ -23,11 +23,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
+use sluice_testkit::time::{measure_slowness, set_slowness};
 
 #[derive(Parser)]
 #[command(about = "Fuzzes the system calls of the module, or executes programs again")]
 struct Options {
-    /// Where new inputs, findings and the places that were reached are written
+    /// Where new inputs, findings and the executed basic blocks are written
     #[arg(long)]
     folder: PathBuf,
     /// How long to fuzz
@@ -51,6 +52,7 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    set_slowness(measure_slowness());
     let limit = Duration::from_secs(options.limit);
     let mut fuzzer = fuzz::Fuzzer::new(&options.folder, options.seed, limit)?;
     match options.replay {

@@ -38,7 +38,7 @@ pub enum Value {
     File(u8),
     /// An address in the space of a mapping.
     Mapping(u8, u64),
-    /// The stream of the last message of a keeper.
+    /// The stream of the last message of a keeper, or that of the map that it created last.
     Stream,
     /// The bytes of an array within a structure.
     Bytes(#[serde(with = "hex")] Vec<u8>),
