@@ -26,6 +26,7 @@ pub fn all() -> Vec<Vec<Call>> {
         large_values(),
         handles(),
         table(),
+        errors(),
     ]
 }
 
@@ -209,6 +210,47 @@ fn table() -> Vec<Call> {
         request(MAP_DELETE, ACK, vec![map(), key(b"k")]),
         receive(32768),
         open_handle(READ),
+        receive(32768),
+    ]
+}
+
+/// Requests that are refused.
+fn errors() -> Vec<Call> {
+    let map = |handle| attr(number::HANDLE, Small(handle));
+    let other_version = attr(number::IF_VERSION, Large(77));
+    let large = [
+        ("key", bytes(b"k")),
+        ("key_length", n(1)),
+        ("value", at(Content::Fill(b'v', 20_000))),
+        ("value_length", n(20_000)),
+    ];
+    vec![
+        open(2, KIND_MAP, READ | WRITE | CREATE, None),
+        socket(),
+        request(
+            MAP_GET,
+            ACK,
+            vec![attr(number::NAME, Bytes(b"a\0".to_vec())), key(b"k")],
+        ),
+        request(MAP_GET, ACK, vec![map(99), key(b"k")]),
+        request(MAP_GET, ACK, vec![key(b"k")]),
+        open_handle(READ),
+        request(MAP_SET, ACK, vec![map(1), key(b"k"), value(10)]),
+        open_handle(READ | WRITE),
+        request(
+            MAP_SET,
+            ACK,
+            vec![map(2), key(b"k"), value(10), other_version],
+        ),
+        request(MAP_GET, ACK, vec![map(2), key(b"none")]),
+        request(MAP_SET, ACK, vec![map(2), key(b"k")]),
+        ioctl("SLUICE_MAP_SET", 2, &large),
+        request(MAP_GET, ACK, vec![map(2), key(b"k")]),
+        request(MAP_DUMP, DUMP, vec![map(2)]),
+        receive(32768),
+        request(MAP_BATCH, ACK, vec![map(2)]),
+        remove(KIND_MAP, "SLUICE_CTL_DESTROY"),
+        request(MAP_GET, ACK, vec![map(2), key(b"k")]),
         receive(32768),
     ]
 }

@@ -12,6 +12,7 @@ use crate::worker::USER;
 pub fn all() -> Vec<Vec<Call>> {
     vec![
         other_user(),
+        limits(),
         other_cgroup(),
         removed_cgroup(),
         fork(),
@@ -68,6 +69,21 @@ fn other_user() -> Vec<Call> {
         ioctl("SLUICE_PIPE_SET_CAPACITY", 1, &[("value", n(65536))]),
         remove(KIND_MAP, "SLUICE_CTL_UNLINK"),
         list(),
+    ]
+}
+
+/// More than the user of unprivileged programs may have; tests/guest/kfuzz sets the limit.
+fn limits() -> Vec<Call> {
+    const LARGE: u64 = 32 << 20;
+    let flags = WRITE | CREATE;
+    vec![
+        open_sized(1, KIND_RING, flags, LARGE, None),
+        open_sized(2, KIND_BUS, flags, LARGE, None),
+        open_sized(3, KIND_PIPE, READ | flags, LARGE, None),
+        open_sized(4, KIND_MAP, READ | flags, LARGE, None),
+        close(1),
+        open_sized(4, KIND_MAP, READ | flags, LARGE, None),
+        ioctl("SLUICE_CTL_USAGE", 0, &[]),
     ]
 }
 
