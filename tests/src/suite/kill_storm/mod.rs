@@ -9,7 +9,7 @@ mod workload;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
@@ -24,7 +24,7 @@ use crate::support::daemon::Daemon;
 use crate::support::kernel::{expect_no_objects, free_pages, has_kasan};
 use crate::support::time::{event_timeout, eventually, scaled};
 use roles::Role;
-use shared_state::{CGROUPS, SharedState};
+use shared_state::{CGROUPS, KEYS, SharedState};
 use workload::Workload;
 
 topic!(
@@ -37,8 +37,8 @@ topic!(
 
 /// The durable map of each cgroup.
 const DURABLE: &str = "durable";
-/// Its key.
-const KEY: &str = "number";
+/// A daemon is killed after the time that its start took, up to this limit, and a random time.
+const LEAST_LIFE: Duration = Duration::from_secs(3);
 /// How many more pages may be in use after the second half than after the first one.
 const PAGES: u64 = 512;
 
@@ -109,11 +109,16 @@ impl<'a> Storm<'a> {
                 Workload::new(number, seed, shared).run((kills as usize + number) / CGROUPS)
             })?);
         }
+        let mut start = Duration::ZERO;
         while !all_ended(&storms)? {
-            std::thread::sleep(scaled(Duration::from_millis(self.random.u64(0..1500))));
+            // It starts slowly beside so many processes, and then has to do something.
+            let life = start.min(LEAST_LIFE) + Duration::from_millis(self.random.u64(0..1500));
+            std::thread::sleep(scaled(life));
             drop(daemon);
             self.daemons_killed += 1;
+            let since = Instant::now();
             daemon = Daemon::start(self.context)?;
+            start = since.elapsed();
         }
         storms.into_iter().try_for_each(Child::finish)?;
         Ok(daemon)
@@ -124,13 +129,16 @@ impl<'a> Storm<'a> {
         daemon.run("detach --all")?;
         for (number, cgroup) in self.cgroups.iter().enumerate() {
             let map = open_durable(scope_of(cgroup)?, event_timeout())?;
-            let entry = map.get(KEY)?;
-            let stored = entry.map_or(Ok(0), |entry| parse(&entry.value))?;
-            let (acknowledged, issued) = self.shared.durable(number);
-            ensure!(
-                (acknowledged..=issued).contains(&stored),
-                "{stored} is stored; {acknowledged} was acknowledged, and {issued} the last one"
-            );
+            let issued = self.shared.issued(number);
+            for key in 0..KEYS {
+                let entry = map.get(key.to_string())?;
+                let stored = entry.map_or(Ok(0), |entry| parse(&entry.value))?;
+                let acknowledged = self.shared.acknowledged(number, key);
+                ensure!(
+                    (acknowledged..=issued).contains(&stored),
+                    "key {key}: {stored} is stored; {acknowledged} was acknowledged, and {issued} was the last number"
+                );
+            }
         }
         Ok(())
     }
@@ -186,6 +194,10 @@ fn open_durable(scope: Scope, deadline: Duration) -> Result<Map> {
     Ok(options
         .durable(Durability::always().deadline(deadline))
         .open()?)
+}
+
+fn key_of(number: u64) -> String {
+    (number % KEYS as u64).to_string()
 }
 
 fn parse(value: &[u8]) -> Result<u64> {

@@ -13,7 +13,7 @@ use sluice::ring::{Consumer, Producer, RecvError, SendError};
 use sluice::{Bus, Ring, Scope};
 
 use super::shared_state::SharedState;
-use super::{DURABLE, KEY, open_durable};
+use super::{DURABLE, key_of, open_durable};
 use crate::support::bus::{self, BLOCK, DROP, EVICT, broadcast};
 use crate::support::channel::{CAPACITY, set_blocking};
 use crate::support::ctl::{
@@ -415,7 +415,7 @@ impl Worker<'_> {
         };
         for _ in 0..self.times() {
             let number = self.shared.issue(self.cgroup);
-            if map.set(KEY, number.to_string()).is_err() {
+            if map.set(key_of(number), number.to_string()).is_err() {
                 break;
             }
             self.shared.acknowledge(self.cgroup, number);

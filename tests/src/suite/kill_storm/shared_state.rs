@@ -9,6 +9,8 @@ use anyhow::Result;
 use super::roles::Role;
 use crate::support::shared::SharedWords;
 
+/// The number of keys of a durable map. A number is set under its remainder, so that the next KEYS - 1 numbers do not hide its loss.
+pub const KEYS: usize = 4096;
 /// The number of cgroups.
 pub const CGROUPS: usize = 2;
 
@@ -16,7 +18,7 @@ const ENDED: usize = 0;
 const LONGEST: usize = ENDED + CGROUPS;
 const ISSUED: usize = LONGEST + 2;
 const ACKNOWLEDGED: usize = ISSUED + CGROUPS;
-const PEERS: usize = ACKNOWLEDGED + CGROUPS;
+const PEERS: usize = ACKNOWLEDGED + CGROUPS * KEYS;
 const STEPS: usize = PEERS + CGROUPS * ROLES;
 const ROLES: usize = Role::ALL.len();
 
@@ -88,15 +90,18 @@ impl SharedState {
         self.word(ISSUED + cgroup).fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    pub fn acknowledge(&self, cgroup: usize, number: u64) {
-        self.0.set(ACKNOWLEDGED + cgroup, number);
+    /// The last number that was issued.
+    pub fn issued(&self, cgroup: usize) -> u64 {
+        self.0.get(ISSUED + cgroup)
     }
 
-    /// The last number that was acknowledged, and the last one that was set.
-    pub fn durable(&self, cgroup: usize) -> (u64, u64) {
-        (
-            self.0.get(ACKNOWLEDGED + cgroup),
-            self.0.get(ISSUED + cgroup),
-        )
+    pub fn acknowledge(&self, cgroup: usize, number: u64) {
+        let key = number as usize % KEYS;
+        self.0.set(ACKNOWLEDGED + cgroup * KEYS + key, number);
+    }
+
+    /// The last number that was acknowledged under the key; 0: none.
+    pub fn acknowledged(&self, cgroup: usize, key: usize) -> u64 {
+        self.0.get(ACKNOWLEDGED + cgroup * KEYS + key)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
@@ -88,11 +88,14 @@ impl<'a> Workload<'a> {
 
     /// Otherwise the storm has tested little.
     fn await_steps(&mut self) -> Result<()> {
-        eventually("each role makes a step", || {
+        let mut missing = Vec::new();
+        let all = eventually("each role makes a step", || {
             self.expect_all_running()?;
-            let all = Role::ALL.iter().all(|role| self.shared.steps(*role) > 0);
-            Ok(all.then_some(()))
-        })
+            missing = Role::ALL.to_vec();
+            missing.retain(|role| self.shared.steps(*role) == 0);
+            Ok(missing.is_empty().then_some(()))
+        });
+        all.with_context(|| format!("without a step: {missing:?}"))
     }
 
     /// Kills one side of each kind, whose other side must learn of it. What waits without regard to the ends of others
