@@ -13,8 +13,8 @@ use crate::support::check::expect;
 use crate::support::child::spawn;
 use crate::support::credentials::{NOBODY, become_user, become_user_namespace_root};
 use crate::support::ctl::{
-    BOTH, CHANNEL_INFO_SIZE_VER0, CREATE, ChannelInfo, Ctl, KIND_PIPE, LIST, LIST_MAX, List, OWN,
-    Open, PERSISTENT, READ,
+    BOTH, CHANNEL_INFO_SIZE_VER0, CREATABLE, CREATE, ChannelInfo, Ctl, KIND_PIPE, LIST, LIST_MAX,
+    List, NONBLOCK, OWN, Open, PERSISTENT, READ, access_of,
 };
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
@@ -27,6 +27,7 @@ topic!(
         an_empty_scope_lists_nothing,
         names_are_sorted_by_byte_value,
         pages_of_any_size_list_every_name,
+        a_page_may_end_within_and_between_kinds,
         a_page_has_at_most_the_maximum_of_entries,
         a_page_is_short_only_at_the_end,
         a_cursor_may_be_a_missing_name,
@@ -106,6 +107,26 @@ fn pages_of_any_size_list_every_name(_: &Context) -> Result<()> {
         expect(&format!("in pages of {size}"), &seen, &names)?;
     }
     Ok(())
+}
+
+/// The cursor is a kind and a name, which exists in every kind.
+fn a_page_may_end_within_and_between_kinds(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let names: Vec<Vec<u8>> = (0..LIST_MAX / 2)
+        .map(|n| format!("{n:02}").into())
+        .collect();
+    let mut ends = Vec::new();
+    for kind in CREATABLE {
+        for name in &names {
+            let open = Open {
+                kind,
+                ..Open::new(name, access_of(kind) | CREATE | NONBLOCK)
+            };
+            ends.push(ctl.open(open).context("creating a channel")?);
+        }
+    }
+    let expected = CREATABLE.iter().flat_map(|_| names.clone()).collect();
+    expect("names of all kinds", ctl.names(OWN), Ok(expected))
 }
 
 fn a_page_has_at_most_the_maximum_of_entries(_: &Context) -> Result<()> {
