@@ -59,7 +59,8 @@ impl Config {
         Ok(Self::parse(&file, &text)?)
     }
 
-    fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+    /// `file` is for errors only.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         Self::parse_text(text).map_err(|mistake| mistake.in_file(file, text))
     }
 
