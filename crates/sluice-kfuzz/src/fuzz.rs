@@ -78,7 +78,7 @@ impl Fuzzer {
         self.finish()
     }
 
-    /// Executes a corpus whole, and then new programs until the time is over.
+    /// Executes a corpus whole, and then new programs for this time.
     pub fn fuzz(&mut self, corpus: &[PathBuf], duration: Duration) -> Result<()> {
         let begun = Instant::now();
         let mut programs = seeds::all();
@@ -91,8 +91,9 @@ impl Fuzzer {
             }
         }
         println!("{}", self.progress(begun));
+        let end = Instant::now() + duration;
         let mut told = Instant::now();
-        while begun.elapsed() < duration {
+        while Instant::now() < end {
             let program = self.next();
             if self.is_new(&program)? {
                 let program = self.minimize(program)?;
@@ -189,8 +190,8 @@ impl Fuzzer {
     fn execute(&mut self, program: &Program, report: Report) -> Result<End> {
         let text = program.to_text();
         let mut stored = format!("{} {text}\n", self.executed).into_bytes();
-        stored.truncate(RECENT_SIZE as usize);
-        stored.push(0);
+        // What was there before must not follow a shorter program.
+        stored.resize(RECENT_SIZE as usize, 0);
         let at = self.executed % RECENT * RECENT_SIZE;
         self.recent.write_all_at(&stored, at)?;
         self.executed += 1;
@@ -286,10 +287,10 @@ fn read_programs(file: &Path) -> Result<Vec<Program>> {
     parse_programs(&text).with_context(|| file.display().to_string())
 }
 
-/// One a line; a number before it, as in the file of the programs that were executed last, is ignored.
+/// One a line; the numbers and zeros of the file of the programs that were executed last are ignored.
 fn parse_programs(text: &str) -> Result<Vec<Program>> {
     text.lines()
-        .map(|line| line.trim_start_matches(|character: char| "0123456789 ".contains(character)))
+        .map(|line| line.trim_start_matches(|character: char| "0123456789 \0".contains(character)))
         .filter(|line| !line.is_empty())
         .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
         .collect()
@@ -300,10 +301,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_read_with_and_without_numbers() {
+    fn programs_are_read_with_and_without_numbers_and_zeros() {
         let program = &seeds::all()[0];
         let text = program.to_text();
-        let read = parse_programs(&format!("{text}\n17 {text}\n")).expect("two programs");
+        let read = parse_programs(&format!("{text}\n\0\017 {text}\n\0")).expect("two programs");
         assert_eq!(read, [program.clone(), program.clone()]);
         assert!(parse_programs("17 {}").is_err());
     }
