@@ -8,8 +8,9 @@ mod shared_state;
 mod workload;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
@@ -22,6 +23,7 @@ use crate::support::check::note;
 use crate::support::child::Child;
 use crate::support::daemon::Daemon;
 use crate::support::kernel::{expect_no_objects, free_pages, has_kasan};
+use crate::support::memory::PAGE;
 use crate::support::time::{event_timeout, eventually, scaled};
 use roles::Role;
 use shared_state::{CGROUPS, KEYS, SharedState};
@@ -37,8 +39,6 @@ topic!(
 
 /// The durable map of each cgroup.
 const DURABLE: &str = "durable";
-/// A daemon is killed after the time that its start took, up to this limit, and a random time.
-const LEAST_LIFE: Duration = Duration::from_secs(3);
 /// How many more pages may be in use after the second half than after the first one.
 const PAGES: u64 = 512;
 
@@ -74,11 +74,11 @@ impl<'a> Storm<'a> {
         let measures = !has_kasan()?;
         let half = self.context.random.kills / 2;
         self.half(half)?;
-        let first = measures.then(free_pages).transpose()?;
+        let first = measures.then(|| self.available_pages()).transpose()?;
         self.half(self.context.random.kills - half)?;
         self.report();
         match first {
-            Some(first) => expect_pages_returned(first),
+            Some(first) => self.expect_pages_returned(first),
             None => {
                 note("free pages are not compared: KASAN delays frees");
                 Ok(())
@@ -109,16 +109,11 @@ impl<'a> Storm<'a> {
                 Workload::new(number, seed, shared).run((kills as usize + number) / CGROUPS)
             })?);
         }
-        let mut start = Duration::ZERO;
         while !all_ended(&storms)? {
-            // It starts slowly beside so many processes, and then has to do something.
-            let life = start.min(LEAST_LIFE) + Duration::from_millis(self.random.u64(0..1500));
-            std::thread::sleep(scaled(life));
+            std::thread::sleep(scaled(Duration::from_millis(self.random.u64(0..1500))));
             drop(daemon);
             self.daemons_killed += 1;
-            let since = Instant::now();
             daemon = Daemon::start(self.context)?;
-            start = since.elapsed();
         }
         storms.into_iter().try_for_each(Child::finish)?;
         Ok(daemon)
@@ -170,19 +165,39 @@ impl<'a> Storm<'a> {
             self.daemons_killed
         ));
     }
+
+    /// The free pages, and those of the store of the daemon, which is in memory and grows.
+    fn available_pages(&self) -> Result<u64> {
+        Ok(free_pages()? + pages_of_files(&self.context.scratch)?)
+    }
+
+    /// `first` is the number of available pages after the first half.
+    fn expect_pages_returned(&self, first: u64) -> Result<()> {
+        let mut second = 0;
+        let settled = eventually("no more pages are in use than after the first half", || {
+            second = self.available_pages()?;
+            Ok((second + PAGES >= first).then_some(()))
+        });
+        note(format!(
+            "free pages and those of the store, {}: {first} after the first half, {second} after the second one",
+            pages_of_files(&self.context.scratch)?
+        ));
+        settled.with_context(|| format!("free pages: {first}, then {second}"))
+    }
 }
 
-/// `first` is the number of free pages after the first half.
-fn expect_pages_returned(first: u64) -> Result<()> {
-    let mut second = 0;
-    let settled = eventually("no more pages are in use than after the first half", || {
-        second = free_pages()?;
-        Ok((second + PAGES >= first).then_some(()))
-    });
-    note(format!(
-        "free pages: {first} after the first half, {second} after the second one"
-    ));
-    settled.with_context(|| format!("free pages: {first}, then {second}"))
+fn pages_of_files(directory: &Path) -> Result<u64> {
+    let mut pages = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        pages += match metadata.is_dir() {
+            true => pages_of_files(&entry.path())?,
+            // In units of 512 bytes.
+            false => metadata.blocks().div_ceil(PAGE as u64 / 512),
+        };
+    }
+    Ok(pages)
 }
 
 fn scope_of(cgroup: &Cgroup) -> Result<Scope> {

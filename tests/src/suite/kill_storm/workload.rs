@@ -60,6 +60,7 @@ impl<'a> Workload<'a> {
     fn start(&mut self, role: Role) -> Result<()> {
         let (cgroup, seed, shared) = (self.number, self.random.u64(..), self.shared);
         let child = spawn(&format!("{role:?}"), || {
+            yield_to_daemon();
             roles::run(role, cgroup, seed, shared)
         })?;
         self.processes.push(Process { role, child });
@@ -151,6 +152,12 @@ impl<'a> Workload<'a> {
         }
         Ok(())
     }
+}
+
+/// Beside so many processes the daemon would hardly have started when it is killed again.
+fn yield_to_daemon() {
+    // SAFETY: takes a number only.
+    unsafe { libc::nice(10) };
 }
 
 fn end_all(processes: Vec<Process>, shared: &SharedState) -> Result<Vec<Role>> {
