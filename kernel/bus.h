@@ -186,7 +186,7 @@ struct sluice_bus {
 	unsigned int receivers;		/* unicast: endpoints open for reading (L) */
 	/*
 	 * In the mode multicast: the next subscriber without ADDRESSED, modulo their number, which
-	 * need not be a power of two. So it must not wrap around, as 32 bits do after an hour.
+	 * need not be a power of two. So it must not wrap around, as 32 bits do after minutes.
 	 */
 	atomic64_t turn;
 	atomic64_t unsubscribed;

@@ -3,8 +3,8 @@
  * Where the counters of the module begin: at 0.
  *
  * In a build for tests (SLUICE_NEAR is 32 or 64, see vm/build-module) they begin shortly before
- * 2^32 or before their end, which then comes within a few hundred operations. The module that is
- * installed has no such setting.
+ * 2^32 or before their end, so that tests pass it. The module that is installed has no such
+ * setting.
  */
 #ifndef SLUICE_START_H
 #define SLUICE_START_H
@@ -20,7 +20,7 @@
  * SLUICE_START() - the first value of a counter that wraps around
  * @steps: in a build for tests: how far it is from 2^32 or 2^64
  *
- * Return: 0
+ * Return: 0 in the module that is installed
  */
 #define SLUICE_START(steps) SLUICE_START_BEFORE(0ULL, steps)
 
@@ -32,7 +32,7 @@
  * its top bit may serve another purpose. A build for tests leaves 2^40 steps to 2^63, which no test
  * makes.
  *
- * Return: 0
+ * Return: 0 in the module that is installed
  */
 #define SLUICE_START_ENDLESS(steps) SLUICE_START_BEFORE((1ULL << 63) - (1ULL << 40), steps)
 

@@ -12,7 +12,7 @@ use sluice_abi::keeper::{
 
 use crate::execute::{ioctl, system};
 
-/// How many bytes of changes each map may have pending.
+/// The greatest number that a change of a map may have.
 const LIMIT: u64 = 1 << 40;
 
 /// What to do with the messages that are read.

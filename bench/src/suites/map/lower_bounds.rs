@@ -16,7 +16,7 @@ use sluice_testkit::shared::SharedWords;
 use super::store::{Client, Key, Store, StoreResources, VALUE_SIZE, Value, filled, number_of};
 
 const WORDS: usize = VALUE_SIZE / size_of::<u64>();
-/// From one value of the array to the next. A table has 1.6 to 3.2 cells for an entry.
+/// Words from one value of the array to the next: two cells, as a table has 1.6 to 3.2 for an entry.
 const STRIDE: usize = 2 * DEFAULT_CELL as usize / size_of::<u64>();
 
 pub fn create_pread(keys: u64, _: &StoreResources) -> Result<Rc<dyn Store>> {

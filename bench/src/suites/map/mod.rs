@@ -85,7 +85,7 @@ const MANY_GETS: Kind = Kind {
     ..GET
 };
 
-/// Whose gets take the same path each time. Redis has a process of its own.
+/// Stores whose gets one process executes alone; Redis has a server.
 const COUNTED: &[&str] = &["shared-map", "bpf-map", "lmdb", MAPPED, FD, NETLINK];
 
 /// In the order of the tables. The gets of the naive store do not use its files. Readers of bpf-map may miss a key in an update.
@@ -135,7 +135,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Gets whose instructions are counted, on one processor. The job is made of what returns a store with so many keys.
+/// Gets whose instructions are counted, on one processor. `job` gets a function that returns a store with `keys` keys.
 pub(super) fn counted<J: Job + 'static>(
     plan: &Plan,
     name: &'static str,
