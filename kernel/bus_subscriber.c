@@ -233,14 +233,15 @@ int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscri
 {
 	unsigned int count = READ_ONCE(bus->subscriber_count);
 	u64 turn = atomic64_inc_return(&bus->turn);
-	unsigned int i;
+	unsigned int i, first;
 
 	*found = NULL;
 	if (!count)
 		return -ENOTCONN;
+	first = turn % count;
 	for (i = 0; i < count; i++) {
 		struct sluice_bus_subscriber *subscriber =
-			rcu_dereference(bus->table[(turn + i) % count]);
+			rcu_dereference(bus->table[(first + i) % count]);
 
 		if (!subscriber)
 			continue;

@@ -13,7 +13,6 @@
 #include "map_mapped.h"
 #include "quota.h"
 #include "scope.h"
-#include "start.h"
 #include "stream.h"
 
 #define DEFAULT_DEADLINE_MS 30000
@@ -21,7 +20,7 @@
 
 /* The registered streams, by number. Its lock protects the references that they hold. */
 static DEFINE_XARRAY_FLAGS(streams, XA_FLAGS_ACCOUNT);
-static atomic64_t last_number = ATOMIC64_INIT(SLUICE_START_ENDLESS(3));
+static atomic64_t last_number = ATOMIC64_INIT(0);
 
 static bool attached;			/* there is a keeper; stored under begin_mutex (keeper.c) */
 static unsigned long absent_since = INITIAL_JIFFIES;	/* while not attached, likewise */

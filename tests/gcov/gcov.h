@@ -9,6 +9,10 @@
 
 #include <linux/types.h>
 
+#if __GNUC__ != 12
+#error "the structures are those of gcc 12"
+#endif
+
 #define GCOV_COUNTERS 8
 
 struct gcov_info;

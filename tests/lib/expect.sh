@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Counts expectations, for scripts in tests/guest/. `log` is a file that is shown if one has failed.
 
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 # expect WHAT SEEN EXPECTED
 expect() {
@@ -16,7 +16,7 @@ expect() {
 
 verdict() {
 	((failed == 0)) || cat "${log:?}"
-	printf '%d passed, %d failed\n' "$passed" "$failed"
+	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 	exit $((failed > 0))
 }
 
