@@ -89,7 +89,8 @@ fn each_message_goes_to_one_subscriber_in_turn(_: &Context) -> Result<()> {
     expect("sent and lost", (seen.sent, seen.lost), (12, 0))
 }
 
-/// Also where the counter of turns passes 2^32, near which it begins in a build for tests.
+/// Also where the counter of turns passes 2^32, near which it begins in a build for tests. Sequences count from the first
+/// message, because a seeded bug moves their beginning too.
 fn the_turn_is_strict_with_any_number_of_subscribers(_: &Context) -> Result<()> {
     for count in [2, 3, 5, 7] {
         let buses = Buses::new()?;
@@ -98,14 +99,21 @@ fn the_turn_is_strict_with_any_number_of_subscribers(_: &Context) -> Result<()> 
         for number in 0..12 {
             send(&sender, &content(number, 30)).context("sending")?;
         }
+        let mut all = Vec::new();
         for end in &ends {
             let received = drain_framed(end)?;
             let sequences: Vec<u64> = received.iter().map(|m| m.frame.sequence).collect();
-            let first = sequences.first().copied().unwrap_or_default();
-            let expected: Vec<u64> = (first..12).step_by(count).collect();
-            expect("the turn", &sequences, &expected)?;
-            ensure!(first < count as u64, "{first} of {count} is the first");
+            all.push(sequences);
         }
+        all.sort_unstable();
+        let first = all[0]
+            .first()
+            .copied()
+            .context("a subscriber has nothing")?;
+        let turns: Vec<Vec<u64>> = (0..count as u64)
+            .map(|turn| (first + turn..first + 12).step_by(count).collect())
+            .collect();
+        expect(&format!("the turns of {count}"), &all, &turns)?;
     }
     Ok(())
 }
