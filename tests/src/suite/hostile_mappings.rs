@@ -3,7 +3,7 @@
 //! they show.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,7 +24,7 @@ use crate::support::feed;
 use crate::support::kernel::expect_no_objects;
 use crate::support::map::{Maps, get, put};
 use crate::support::memory::{Mapping, PAGE};
-use crate::support::ring::{READ_ONLY, Region, Rings, Side};
+use crate::support::ring::{Ctrl, READ_ONLY, READ_WRITE, Region, Rings, Role, Side};
 
 topic!(
     "hostile_mappings",
@@ -47,6 +47,8 @@ struct Shown {
     offset: u64,
     region: Region,
     advance: Box<dyn Fn() -> Result<()> + Sync>,
+    /// Whether that leaves the first 64 bytes of the region as they are.
+    is_still: bool,
 }
 
 const PAGES: usize = 16;
@@ -62,7 +64,13 @@ fn ring() -> Result<Shown> {
         end,
         offset: MMAP_DATA,
         region: data,
-        advance: Box::new(move || Ok(producer.notify()?)),
+        // The module does not read records. This one is in the second page.
+        advance: Box::new(move || {
+            let number = producer.own.wake_seq().load(Ordering::Relaxed);
+            producer.data.write(PAGE, &number.to_ne_bytes());
+            Ok(producer.notify()?)
+        }),
+        is_still: true,
     })
 }
 
@@ -76,7 +84,8 @@ fn bus() -> Result<Shown> {
     })?;
     bus::send(&sender, &[7; 1000])?;
     let region = Region::map(&end, bus_abi::MMAP_DATA, 2 * LENGTH, READ_ONLY)?;
-    let other = buses.subscribe(bus::framed(0))?;
+    let (mapped, other) = (end.try_clone()?, buses.subscribe(bus::framed(0))?);
+    let released = AtomicU64::new(0);
     Ok(Shown {
         name: "a bus",
         end,
@@ -84,13 +93,15 @@ fn bus() -> Result<Shown> {
         region,
         advance: Box::new(move || {
             let _ = &buses;
-            // The mapped subscriber releases nothing, so the bus may be full.
-            match bus::send(&sender, &[7; 1000]) {
-                Ok(()) => bus::receive_framed(&other)?.map(drop).context("no message"),
-                Err(Errno::EAGAIN) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
+            bus::send(&sender, &[7; 1000])?;
+            bus::receive_framed(&other)?.context("no message")?;
+            // Releases what the call before this one has received.
+            let entries = bus::receive_mapped(&mapped, released.load(Ordering::Relaxed), 8)?;
+            let last = entries.last().context("no entry")?;
+            released.store(last.sequence + 1, Ordering::Relaxed);
+            Ok(())
         }),
+        is_still: false,
     })
 }
 
@@ -116,6 +127,7 @@ fn map() -> Result<Shown> {
             put(&writer, b"other", b"value")?;
             expect("the entry", get(&writer, b"key"), Ok(b"value".to_vec()))
         }),
+        is_still: true,
     })
 }
 
@@ -124,17 +136,21 @@ fn feed() -> Result<Shown> {
     set_nonblocking(&end)?;
     let capacity = feed::info(&end)?.capacity as usize;
     let region = Region::map(&end, MMAP_DATA, 2 * capacity, READ_ONLY)?;
-    let node = feed::open_node()?;
+    let own = Ctrl(Region::ctrl(&end, Role::Consumer, READ_WRITE)?);
+    let publisher = Ctrl(Region::ctrl(&end, Role::Producer, READ_ONLY)?);
     feed::start(&end, Start::new(100_000, 0, 1000))?;
     Ok(Shown {
         name: "a feed",
         end,
         offset: MMAP_DATA,
         region,
+        // A timer publishes packets, of which all are released.
         advance: Box::new(move || {
-            feed::info(&node)?;
+            let published = publisher.pos().load(Ordering::Acquire);
+            own.pos().store(published, Ordering::Release);
             Ok(())
         }),
+        is_still: false,
     })
 }
 
@@ -168,7 +184,7 @@ fn while_advancing(shown: &Shown, body: impl FnOnce() -> Result<()>) -> Result<(
     })
 }
 
-/// The bytes of a page that nobody writes to: the last one of a mapping shows the object once more, or nothing.
+/// The first 64 bytes of the region.
 fn first(region: &Region) -> Vec<u8> {
     region.read(0, 64)
 }
@@ -203,7 +219,7 @@ fn a_cut_mapping_delays_nobody_and_keeps_its_other_pages(_: &Context) -> Result<
             }
             Ok(())
         })?;
-        if shown.name == "a ring" {
+        if shown.is_still {
             expect_bytes("its first page", &first(&shown.region), &before)?;
         }
         // Another mapping of the same region is whole.
@@ -244,8 +260,8 @@ fn no_advice_changes_what_a_mapping_shows(_: &Context) -> Result<()> {
             POPULATE_READ,
             POPULATE_WRITE,
         ] {
-            // A feed and a bus may be written to meanwhile, a ring and a map not.
-            let is_still = ["a ring", "a map"].contains(&shown.name);
+            // Between two calls of `advance` only the timer of a feed writes.
+            let is_still = shown.name != "a feed";
             let before = shown.region.read(0, LENGTH.min(shown.region.len()));
             let advised = shown.region.advise(advice);
             let after = shown.region.read(0, LENGTH.min(shown.region.len()));
@@ -319,9 +335,8 @@ fn a_moved_mapping_shows_the_same(_: &Context) -> Result<()> {
         let moved = moved.context("moving")?;
         // SAFETY: inside the moved mapping, which is readable; single bytes cannot tear.
         let after = |at| unsafe { moved.add(at).read_volatile() };
-        let is_still = ["a ring", "a map"].contains(&shown.name);
         let seen: Vec<u8> = (0..64).map(after).collect();
-        if is_still {
+        if shown.is_still {
             expect_bytes("at its new place", &seen, &before)?;
         }
         for at in (0..length).step_by(PAGE) {
@@ -358,7 +373,6 @@ fn a_protected_mapping_stops_no_writer(_: &Context) -> Result<()> {
 fn a_forked_child_shows_the_same_and_keeps_nothing(_: &Context) -> Result<()> {
     for_each(|shown| {
         let before = first(&shown.region);
-        let is_still = ["a ring", "a map"].contains(&shown.name);
         for _ in 0..3 {
             let child = spawn_keeping("a child", &[], || {
                 let pages = shown.region.len() / PAGE;
@@ -367,7 +381,7 @@ fn a_forked_child_shows_the_same_and_keeps_nothing(_: &Context) -> Result<()> {
             })?;
             (shown.advance)()?;
             let seen = child.finish()?;
-            if is_still {
+            if shown.is_still {
                 expect_bytes("in the child", &seen, &before)?;
             }
         }
@@ -379,7 +393,6 @@ fn a_passed_file_is_mapped_by_another_process(_: &Context) -> Result<()> {
     for_each(|shown| {
         let (ours, theirs) = socket_pair()?;
         let (offset, length) = (shown.offset, shown.region.len());
-        let is_still = ["a ring", "a map"].contains(&shown.name);
         let before = first(&shown.region);
         let receiver = spawn_keeping("a receiver", &[theirs.as_fd()], || {
             let end = receive_fd(&theirs)?;
@@ -392,7 +405,7 @@ fn a_passed_file_is_mapped_by_another_process(_: &Context) -> Result<()> {
         send_fd(&ours, shown.end.as_fd())?;
         (shown.advance)()?;
         let seen = receiver.finish()?;
-        if is_still {
+        if shown.is_still {
             expect_bytes("in the receiver", &seen, &before)?;
         }
         Ok(())
