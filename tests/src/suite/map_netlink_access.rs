@@ -388,9 +388,6 @@ fn a_map_belongs_to_its_creator(_: &Context) -> Result<()> {
     creator.finish()
 }
 
-// ---- handles ----
-
-/// What a handle for reading and writing permits, to anyone.
 fn a_map_beyond_a_limit_is_refused_with_the_reason(_: &Context) -> Result<()> {
     let expect_full = |errno: Errno, reason: &str| {
         let socket = Socket::new()?;
@@ -414,6 +411,9 @@ fn a_map_beyond_a_limit_is_refused_with_the_reason(_: &Context) -> Result<()> {
     user.finish()
 }
 
+// ---- handles ----
+
+/// What a handle for reading and writing permits, to anyone.
 fn expect_handle_works(socket: &Socket, handle: u32) -> Result<()> {
     let on = || Attrs::new().handle(handle);
     for (command, attrs) in [
