@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
@@ -25,6 +24,7 @@ use crate::support::feed::{
 };
 use crate::support::ioctl::{raw, size_error};
 use crate::support::kernel::expect_module_in_use;
+use crate::support::sched::Processor;
 use crate::support::time::{eventually, wait_grace_period};
 use crate::support::timer_trace::expiries_during;
 
@@ -321,40 +321,19 @@ fn it_runs_on_the_requested_processor(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A processor that is offline until this is dropped.
-struct Offline(&'static Path);
-
-impl Offline {
-    fn second_processor() -> Result<Self> {
-        let path = Path::new("/sys/devices/system/cpu/cpu1/online");
-        if !path.exists() {
-            return Err(skip("the second processor cannot be taken offline"));
-        }
-        fs::write(path, "0").context("taking a processor offline")?;
-        Ok(Offline(path))
-    }
-}
-
-impl Drop for Offline {
-    fn drop(&mut self) {
-        if let Err(error) = fs::write(self.0, "1") {
-            eprintln!("the second processor stays offline: {error}");
-        }
-    }
-}
-
 fn an_offline_processor_is_einval(_: &Context) -> Result<()> {
     let end = open_node()?;
     start(&end, Start::new(100 * MICROSECOND, 3, 16)).context("starting")?;
     let before = finished(&end)?;
+    let processor = Processor::last()?;
     let request = Start {
-        cpu: 1,
+        cpu: processor.number() as i32,
         ..Start::new(MILLISECOND, 0, 16)
     };
-    let offline = Offline::second_processor()?;
+    processor.set_online(false)?;
     expect("a start", start(&end, request), Err(Errno::EINVAL))?;
     expect("the state afterwards", info(&end)?, before)?;
-    drop(offline);
+    processor.set_online(true)?;
     expect("online again", start(&end, request), Ok(()))
 }
 

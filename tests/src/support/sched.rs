@@ -2,11 +2,50 @@
 //! Control over which process runs: a process that is woken on a CPU with a running real-time process does not run
 //! before that one sleeps, which makes the order of events certain.
 
+use std::fs;
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+
+use super::check::skip;
+
+fn switch_of(number: usize) -> PathBuf {
+    format!("/sys/devices/system/cpu/cpu{number}/online").into()
+}
+
+/// A CPU that can be taken offline, and is brought online when this is dropped.
+pub struct Processor(usize);
+
+impl Processor {
+    pub fn last() -> Result<Self> {
+        let exists = |number: &usize| switch_of(*number).exists();
+        let last = (1..64).take_while(exists).last();
+        let reason = "no processor can be taken offline (CONFIG_HOTPLUG_CPU)";
+        last.map(Self).ok_or_else(|| skip(reason))
+    }
+
+    pub fn number(&self) -> usize {
+        self.0
+    }
+
+    pub fn set_online(&self, online: bool) -> Result<()> {
+        let text = if online { "1" } else { "0" };
+        let path = switch_of(self.0);
+        fs::write(&path, text).with_context(|| format!("{text} to {}", path.display()))
+    }
+}
+
+impl Drop for Processor {
+    fn drop(&mut self) {
+        if let Err(error) = self.set_online(true) {
+            eprintln!("processor {} stays offline: {error:#}", self.0);
+        }
+    }
+}
 
 /// Pins the calling thread to a CPU.
 pub fn pin_to_cpu(number: usize) -> Result<()> {
