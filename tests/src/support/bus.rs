@@ -218,7 +218,7 @@ pub fn receive_mapped(end: &impl AsFd, released: u64, count: usize) -> nix::Resu
     raw(end, RECEIVE, &mut receive)?;
     entries.truncate(receive.count as usize);
     for entry in &mut entries {
-        entry.sequence = near::message(entry.sequence);
+        entry.sequence = near::message_from_zero(entry.sequence);
     }
     Ok(entries)
 }
@@ -265,7 +265,7 @@ impl Message {
     fn parse(bytes: &[u8]) -> Result<Self> {
         let frame = bytes.first_chunk().context("a message without a frame")?;
         let mut frame = Frame::from_bytes(frame);
-        frame.sequence = near::message(frame.sequence);
+        frame.sequence = near::message_from_zero(frame.sequence);
         ensure!(frame.size as usize == Frame::SIZE, "size {}", frame.size);
         let message = bytes.get(Frame::SIZE..Frame::SIZE + frame.length as usize);
         Ok(Message {

@@ -56,7 +56,7 @@ impl Packet {
             .split_first_chunk()
             .with_context(|| format!("{} bytes have no header", bytes.len()))?;
         let mut header = Header::from_bytes(header);
-        header.sequence = near::packet(header.sequence);
+        header.sequence = near::packet_from_zero(header.sequence);
         Ok(Packet {
             header,
             bytes: bytes.to_vec(),
@@ -122,12 +122,12 @@ pub fn open_node() -> Result<OwnedFd> {
 }
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    get(end, INFO).map(of_first)
+    get(end, INFO).map(from_zero)
 }
 
-fn of_first(info: Info) -> Info {
+fn from_zero(info: Info) -> Info {
     Info {
-        sequence: near::packet(info.sequence),
+        sequence: near::packet_from_zero(info.sequence),
         ..info
     }
 }
@@ -150,7 +150,7 @@ pub fn info_request(name: &str, info: &mut ChannelInfo) -> InfoRequest {
 pub fn info_by_name(name: &str) -> nix::Result<(ChannelInfo, Info)> {
     let ctl = Ctl::new().map_err(|_| Errno::ENODEV)?;
     let (common, info) = ctl.state(KIND_FEED, SCOPE_ROOT, name)?;
-    Ok((common, of_first(info)))
+    Ok((common, from_zero(info)))
 }
 
 pub fn start(end: &impl AsFd, mut start: Start) -> nix::Result<()> {

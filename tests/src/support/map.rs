@@ -85,20 +85,20 @@ impl Maps {
 
     pub fn info(&self) -> nix::Result<(ChannelInfo, Info)> {
         let (common, info) = self.0.state(KIND_MAP, OWN, NAME)?;
-        Ok((common, of_first(info)))
+        Ok((common, from_zero(info)))
     }
 }
 
 // ---- operations ----
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    ioctl::get(end, INFO).map(of_first)
+    ioctl::get(end, INFO).map(from_zero)
 }
 
-fn of_first(info: Info) -> Info {
+fn from_zero(info: Info) -> Info {
     Info {
-        sequence: near::change(info.sequence),
-        watched: near::change(info.watched),
+        sequence: near::change_from_zero(info.sequence),
+        watched: near::change_from_zero(info.watched),
         ..info
     }
 }
@@ -129,7 +129,7 @@ pub fn get_entry(end: &impl AsFd, key: &[u8]) -> nix::Result<Entry> {
         room.truncate(op.value_length as usize);
         return Ok(Entry {
             value: room,
-            version: near::change(op.version),
+            version: near::change_from_zero(op.version),
             ttl_ns: op.ttl_ns,
         });
     }
@@ -150,7 +150,7 @@ fn set_op(end: &impl AsFd, mut op: Op) -> nix::Result<Done> {
     let created = raw_with_result(end, SET, &mut op)? == 1;
     Ok(Done {
         created,
-        version: near::change(op.version),
+        version: near::change_from_zero(op.version),
     })
 }
 
@@ -186,7 +186,7 @@ pub fn set_if(end: &impl AsFd, key: &[u8], value: &[u8], version: u64) -> nix::R
 pub fn delete(end: &impl AsFd, key: &[u8]) -> nix::Result<u64> {
     let mut op = Op::delete(key);
     raw(end, DELETE, &mut op)?;
-    Ok(near::change(op.version))
+    Ok(near::change_from_zero(op.version))
 }
 
 pub fn delete_if(end: &impl AsFd, key: &[u8], version: u64) -> nix::Result<u64> {
@@ -196,7 +196,7 @@ pub fn delete_if(end: &impl AsFd, key: &[u8], version: u64) -> nix::Result<u64> 
         ..Op::delete(key)
     };
     raw(end, DELETE, &mut op)?;
-    Ok(near::change(op.version))
+    Ok(near::change_from_zero(op.version))
 }
 
 /// Executes the steps; the number of those that were executed.
@@ -240,7 +240,7 @@ fn parse_record(bytes: &[u8], flags: u32) -> Result<(Dumped, usize)> {
     let dumped = Dumped {
         key: bytes[Record::SIZE..key_end].to_vec(),
         value: bytes[key_end..end].to_vec(),
-        version: near::change(header.version),
+        version: near::change_from_zero(header.version),
         ttl_ns: header.ttl_ns,
     };
     Ok((dumped, header.size as usize))
@@ -304,7 +304,7 @@ pub struct Change {
 
 /// Watches the changes after this one, or from now on; returns the number of the last one before.
 pub fn watch(end: &impl AsFd, after: u64) -> nix::Result<u64> {
-    ioctl::set(end, WATCH, near::change_in_module(after)).map(near::change)
+    ioctl::set(end, WATCH, near::change_in_module(after)).map(near::change_from_zero)
 }
 
 pub fn parse_events(bytes: &[u8]) -> Result<Vec<Change>> {
@@ -323,8 +323,8 @@ pub fn parse_events(bytes: &[u8]) -> Result<Vec<Change>> {
         events.push(Change {
             change: header.change,
             key: event[Event::SIZE..end].to_vec(),
-            sequence: near::change(header.sequence),
-            version: near::change(header.version),
+            sequence: near::change_from_zero(header.sequence),
+            version: near::change_from_zero(header.version),
             missed: header.missed,
         });
         at += header.size as usize;

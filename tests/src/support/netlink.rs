@@ -232,7 +232,7 @@ impl Reply {
         Ok(Dumped {
             key: self.bytes(attr::KEY).context("no key")?.to_vec(),
             value: self.bytes(attr::VALUE).unwrap_or_default().to_vec(),
-            version: near::change(self.u64(attr::VERSION)?),
+            version: near::change_from_zero(self.u64(attr::VERSION)?),
             ttl_ns: match self.has(attr::TTL_NS) {
                 true => self.u64(attr::TTL_NS)?,
                 false => 0,
@@ -302,8 +302,8 @@ impl Event {
             News::Changed(Change {
                 change: attrs.u32(attr::CHANGE)? as u16,
                 key: attrs.bytes(attr::KEY).context("no key")?.to_vec(),
-                sequence: near::change(attrs.u64(attr::SEQUENCE)?),
-                version: near::change(attrs.u64(attr::VERSION)?),
+                sequence: near::change_from_zero(attrs.u64(attr::SEQUENCE)?),
+                version: near::change_from_zero(attrs.u64(attr::VERSION)?),
                 missed: attrs.u64(attr::MISSED)?,
             })
         };
@@ -590,7 +590,7 @@ impl Socket {
         let after = near::change_in_module(after);
         let attrs = Attrs::new().handle(handle).u64(attr::AFTER, after);
         let reply = self.must(command::WATCH, &attrs).context("watching")?;
-        reply.u64(attr::SEQUENCE).map(near::change)
+        reply.u64(attr::SEQUENCE).map(near::change_from_zero)
     }
 
     /// Begins a dump; its number.
