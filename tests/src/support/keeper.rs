@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::errno::Errno;
 use sluice_abi::CTL_KEEP;
 use sluice_abi::keeper::Message as Header;
+use sluice_abi::map::{DURABLE, INTERVAL};
 
 use super::channel::set_nonblocking;
 use super::check::expect;
@@ -19,7 +20,7 @@ use super::ioctl::{raw, raw_with_result};
 use super::memory::read_at;
 use super::poll;
 use super::process::panic_message;
-use super::time::{Deadline, eventually, wait_grace_period};
+use super::time::{Deadline, event_timeout, eventually, wait_grace_period};
 
 pub use sluice_abi::keeper::{
     ACK, Ack, CLOSED, CREATE, Create, DELETE, END, EXPIRE, End, Entry, Keep, Map, OPEN, READY,
@@ -30,6 +31,18 @@ pub use sluice_abi::keeper::{
 pub const ROOM: usize = (1 << 20) + (8 << 10);
 /// The numbers that a test's keeper reserves unless the test is about them.
 pub const LIMIT: u64 = 1 << 40;
+
+/// A map that is stored every second, with a deadline that does not pass in a test that succeeds.
+pub fn stored_map(name: &str) -> Map {
+    Map {
+        mode: 0o600,
+        events: 1024,
+        capacity: 8 << 20,
+        deadline_ms: event_timeout().as_millis() as u32,
+        interval_ms: 1000,
+        ..Map::new(name, DURABLE | INTERVAL)
+    }
+}
 
 /// A message with its key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,17 +18,18 @@ use sluice_abi::{
 
 use super::bus::{self, BATCHED, Buses, Params as BusParams, framed, mappable};
 use super::ctl::{BOTH, CREATE, Ctl, NONBLOCK, OWN, READ, WRITE};
-use super::durable::{DURABLE, Durable, INTERVAL, durable, set_with};
+use super::durable::{Durable, INTERVAL, durable, set_with};
 use super::feed;
 use super::ioctl::raw_with_result;
-use super::keeper::{LIMIT, Map as StoredMap};
+use super::keeper::{LIMIT, stored_map};
 use super::map::{self, Maps};
 use super::memory::{PAGE, read_at, write_at};
 use super::netlink::{Attrs, Socket, command};
+use super::poll;
 use super::requests::bytes_of;
 use super::ring::{self, Rings, Side};
 
-/// Whom docs/locking.md lets wait for an operation in a page fault.
+/// The calls that docs/locking.md lets wait for an operation in a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delays {
     Nobody,
@@ -36,25 +37,27 @@ pub enum Delays {
     Keeper,
     /// Reads of the pipe.
     Readers,
+    /// Reads of the same endpoint of the feed.
+    FeedReaders,
     /// Writes to the pipe.
     Writers,
 }
 
 pub type Outcome = Result<i64, Errno>;
-type Call = fn(&World, *mut u8) -> nix::Result<i64>;
+type Call = fn(&Objects, *mut u8) -> nix::Result<i64>;
 
 /// A call whose memory is a page.
 pub struct Operation {
     pub name: &'static str,
     pub delays: Delays,
     /// What the page has, at this address.
-    pub content: fn(&World, u64) -> Vec<u8>,
+    pub content: fn(&Objects, u64) -> Vec<u8>,
     pub call: Call,
     pub expected: Outcome,
 }
 
 /// Objects of every kind. All endpoints are in non-blocking mode.
-pub struct World {
+pub struct Objects {
     pub ctl: Ctl,
     pub reader: OwnedFd,
     pub writer: OwnedFd,
@@ -82,7 +85,7 @@ pub const VALUE: &[u8] = b"value";
 const SECOND: u64 = 1024;
 const THIRD: u64 = 2048;
 
-impl World {
+impl Objects {
     pub fn new() -> Result<Self> {
         let ctl = Ctl::new()?;
         let pipe = |flags| ctl.open(Open::new("pipe", flags | CREATE | NONBLOCK));
@@ -167,12 +170,13 @@ impl World {
         ]
     }
 
-    /// Uses every object, by endpoints of its own and by those of the operation. Whoever may be delayed is left out.
+    /// Uses every object, by endpoints of its own and by those of the operation. Calls that may be delayed are left
+    /// out.
     pub fn use_all(&self, delayed: Delays) -> Result<()> {
         self.use_pipe(delayed).context("the pipe")?;
         self.use_ring().context("the ring")?;
         self.use_bus().context("the bus")?;
-        feed::info(&self.feed).context("the feed")?;
+        self.use_feed(delayed).context("the feed")?;
         for end in [&self.map, &self.maps.attach()?] {
             self.use_map(end).context("the map")?;
         }
@@ -184,7 +188,8 @@ impl World {
         if delayed != Delays::Writers {
             ensure!(write(&self.writer, b"x")? == 1, "not written");
         }
-        if delayed != Delays::Readers && delayed != Delays::Writers {
+        // There are bytes also if nothing was written here.
+        if delayed != Delays::Readers {
             ensure!(read(&self.reader, &mut [0])? == 1, "not read");
         }
         let mut info = PipeInfo::EMPTY;
@@ -199,6 +204,16 @@ impl World {
         ring::wait(&self.consumer, self.consumer.seq().wrapping_sub(1), 0)?;
         let info = ring::info(&self.consumer)?;
         ensure!(info.role != 0, "no role");
+        Ok(())
+    }
+
+    /// A packet is there only after an operation that publishes one.
+    fn use_feed(&self, delayed: Delays) -> Result<()> {
+        feed::info(&self.feed)?;
+        if delayed != Delays::FeedReaders {
+            let packet = read(&self.feed, &mut [0; PAGE]);
+            ensure!(matches!(packet, Ok(_) | Err(Errno::EAGAIN)), "{packet:?}");
+        }
         Ok(())
     }
 
@@ -251,7 +266,7 @@ impl World {
 }
 
 /// What processes that have read the keeper's messages have not acknowledged is acknowledged, so that the map ends.
-impl Drop for World {
+impl Drop for Objects {
     fn drop(&mut self) {
         let keeper = &self.durable.keeper;
         let _ = keeper.take();
@@ -275,7 +290,7 @@ fn parts(list: &[(u64, &[u8])]) -> Vec<u8> {
     page
 }
 
-fn nothing(_: &World, _: u64) -> Vec<u8> {
+fn nothing(_: &Objects, _: u64) -> Vec<u8> {
     Vec::new()
 }
 
@@ -294,11 +309,11 @@ fn op_at(at: u64) -> Op {
 }
 
 /// An operation of a map at the beginning of the page, followed by its key and value.
-fn map_operation(_: &World, at: u64) -> Vec<u8> {
+fn map_operation(_: &Objects, at: u64) -> Vec<u8> {
     parts(&[(0, &whole(&op_at(at))), (SECOND, KEY), (THIRD, VALUE)])
 }
 
-fn map_deletion(_: &World, at: u64) -> Vec<u8> {
+fn map_deletion(_: &Objects, at: u64) -> Vec<u8> {
     let op = Op {
         value: 0,
         value_length: 0,
@@ -307,11 +322,11 @@ fn map_deletion(_: &World, at: u64) -> Vec<u8> {
     parts(&[(0, &whole(&op)), (SECOND, KEY)])
 }
 
-fn key_alone(_: &World, _: u64) -> Vec<u8> {
+fn key_alone(_: &Objects, _: u64) -> Vec<u8> {
     KEY.to_vec()
 }
 
-fn value_alone(_: &World, _: u64) -> Vec<u8> {
+fn value_alone(_: &Objects, _: u64) -> Vec<u8> {
     VALUE.to_vec()
 }
 
@@ -333,9 +348,9 @@ fn with_value(page: *mut u8, op: Op) -> Op {
     }
 }
 
-fn batch_of(world: &World, steps: *mut Step) -> nix::Result<i64> {
+fn batch_of(objects: &Objects, steps: *mut Step) -> nix::Result<i64> {
     let mut batch = Batch::new(steps, 1);
-    ioctl(&world.map, map_abi::BATCH, &mut batch)?;
+    ioctl(&objects.map, map_abi::BATCH, &mut batch)?;
     Ok(batch.count.into())
 }
 
@@ -363,17 +378,6 @@ fn size(result: nix::Result<usize>) -> nix::Result<i64> {
     result.map(|count| count as i64)
 }
 
-fn stored_map(name: &str) -> StoredMap {
-    StoredMap {
-        mode: 0o600,
-        events: 1024,
-        capacity: 8 << 20,
-        deadline_ms: durable(0).deadline_ms,
-        interval_ms: 1000,
-        ..StoredMap::new(name, DURABLE | INTERVAL)
-    }
-}
-
 fn entry_at(key: u64, value: u64) -> keep::Entry {
     keep::Entry {
         key,
@@ -385,17 +389,17 @@ fn entry_at(key: u64, value: u64) -> keep::Entry {
     }
 }
 
-fn restore(world: &World, entries: *const keep::Entry) -> nix::Result<i64> {
+fn restore(objects: &Objects, entries: *const keep::Entry) -> nix::Result<i64> {
     let mut restore = keep::Restore {
         entries: entries as u64,
         count: 1,
-        ..keep::Restore::new(world.restoring, &[])
+        ..keep::Restore::new(objects.restoring, &[])
     };
-    ioctl(&world.durable.keeper, keep::RESTORE, &mut restore)?;
+    ioctl(&objects.durable.keeper, keep::RESTORE, &mut restore)?;
     Ok(restore.count.into())
 }
 
-fn frame(_: &World, _: u64) -> Vec<u8> {
+fn frame(_: &Objects, _: u64) -> Vec<u8> {
     bus::with_frame(0, VALUE)
 }
 
@@ -444,11 +448,19 @@ pub fn of_pipes() -> Vec<Operation> {
     }
 }
 
+/// What a read of a packet of 16 bytes returns.
+const PACKET: i64 = (feed::Header::SIZE + 16) as i64;
+
 pub fn of_rings_and_feeds() -> Vec<Operation> {
     table! {
         "RING_WAIT", Nobody,
             |w, _| whole(&RingWait::new(w.consumer.seq(), 0)), |w, p| ioctl(&w.consumer, RING_WAIT, p), Ok(0);
         "RING_INFO", Nobody, |_, _| whole(&RingInfo::EMPTY), |w, p| ioctl(&w.consumer, RING_INFO, p), Ok(0);
+        "read of a feed", FeedReaders, nothing, |w, p| {
+            feed::start(&w.feed, feed_abi::Start::new(1_000_000, 1, 16))?;
+            poll::wait(&w.feed, libc::POLLIN, -1)?;
+            size(read_at(&w.feed, p, PAGE))
+        }, Ok(PACKET);
         "FEED_INFO", Nobody, |_, _| whole(&feed_abi::Info::EMPTY), |w, p| ioctl(&w.feed, feed_abi::INFO, p), Ok(0);
         "FEED_SET_SPIN", Nobody, |_, _| setting(1000), |w, p| ioctl(&w.feed, feed_abi::SET_SPIN, p), Ok(0);
         "FEED_CLAIM", Nobody,
