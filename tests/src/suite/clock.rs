@@ -12,20 +12,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
-use sluice::map::{Durability, SetOptions, WatchFrom};
-use sluice::{Bus, Map, Scope};
+use sluice::map::{SetOptions, WatchFrom};
+use sluice::{Bus, Map};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::cli::sluice;
 use crate::support::ctl::{BOTH, OWN};
-use crate::support::daemon::Daemon;
-use crate::support::durable::{
-    DURABLE, Durable, INTERVAL, NOWAIT, durable, failed, set_with, short,
-};
+use crate::support::daemon::{Daemon, open_jobs};
+use crate::support::durable::{Durable, NOWAIT, failed, set_with, short};
 use crate::support::ioctl::raw;
-use crate::support::keeper::{self, Keeper, Stored};
+use crate::support::keeper::{self, Keeper, Stored, stored_map};
 use crate::support::map::{
     EXPIRED, Maps, NAME, NOW, Op, SET, STEP_SET, Step, batch, dump, events, get, get_entry, put,
     set_for, state, watch,
@@ -106,17 +104,11 @@ fn expect_limit(what: &str, call: impl FnOnce() -> Result<()> + Send) -> Result<
     let began = Instant::now();
     let (result, took) = thread::scope(|scope| {
         let waiting = scope.spawn(|| (call(), began.elapsed()));
-        let clock = WrongClock::ahead()?;
-        let mut is_ahead = true;
-        while !waiting.is_finished() {
-            thread::sleep(SHORT / 10);
-            is_ahead = !is_ahead;
-            clock.flip(is_ahead)?;
-        }
+        WrongClock::flip_while(SHORT / 10, || !waiting.is_finished())?;
         anyhow::Ok(waiting.join().expect("a wait does not panic"))
     })?;
     result.with_context(|| what.to_owned())?;
-    // Without a keeper the time counts from its end, shortly before.
+    // The deadline counts from the keeper's stop, shortly before the call.
     ensure!(
         took >= SHORT * 9 / 10 && took < SHORT + event_timeout(),
         "{what}: it took {took:?} instead of {SHORT:?}"
@@ -168,12 +160,6 @@ fn a_deadline_of_a_durable_map_does_not_follow_the_clock(_: &Context) -> Result<
 
 // ---- the daemon ----
 
-fn open(context: &Context) -> Result<Map> {
-    let durability = Durability::always().deadline(event_timeout());
-    let jobs = Map::named("jobs").scope(Scope::at(context.cgroup()?.path())?);
-    Ok(jobs.create(true).durable(durability).open()?)
-}
-
 fn set(map: &Map, key: &str, time: Duration) -> Result<u64> {
     let options = SetOptions::new().time_to_live(time);
     Ok(map.set_with(key, "value", options)?.version)
@@ -188,20 +174,14 @@ fn left(map: &Map, key: &str) -> Result<u64> {
 fn a_daemon_works_while_the_clock_is_set(context: &Context) -> Result<()> {
     const CHANGES: u64 = 200;
     let daemon = Daemon::start(context)?;
-    let map = open(context)?;
+    let map = open_jobs(context)?;
     set(&map, "hour", HOUR)?;
     let mut watcher = map.watch(WatchFrom::Now)?;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let flipping = scope.spawn(|| {
-            let clock = WrongClock::ahead()?;
-            let mut is_ahead = true;
-            while !done.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(5));
-                is_ahead = !is_ahead;
-                clock.flip(is_ahead)?;
-            }
-            anyhow::Ok(())
+            let interval = Duration::from_millis(5);
+            WrongClock::flip_while(interval, || !done.load(Ordering::Relaxed))
         });
         let changing = (1..=CHANGES).try_for_each(|number| {
             let version = set(&map, &format!("{}", number % 7), HOUR)?;
@@ -219,7 +199,7 @@ fn a_daemon_works_while_the_clock_is_set(context: &Context) -> Result<()> {
     for set_clock in CLOCKS {
         let _clock = set_clock()?;
         let daemon = Daemon::start(context)?;
-        let map = open(context)?;
+        let map = open_jobs(context)?;
         expect_an_hour(left(&map, "hour")?)?;
         expect("its entries", map.info()?.entries, 8)?;
         drop(map);
@@ -258,7 +238,7 @@ impl Drop for OtherBoot {
 fn a_daemon_of_a_boot_in_1970_keeps_what_was_stored_later(context: &Context) -> Result<()> {
     const NEW_YEAR: u64 = 1_000_000;
     let daemon = Daemon::start(context)?;
-    let map = open(context)?;
+    let map = open_jobs(context)?;
     set(&map, "hour", HOUR)?;
     map.set("never", "value")?;
     drop(map);
@@ -267,7 +247,7 @@ fn a_daemon_of_a_boot_in_1970_keeps_what_was_stored_later(context: &Context) -> 
         let _boot = OtherBoot::begin(context, 1)?;
         let _clock = WrongClock::set(NEW_YEAR)?;
         let daemon = Daemon::start(context)?;
-        let map = open(context)?;
+        let map = open_jobs(context)?;
         expect_an_hour(left(&map, "hour")?)?;
         expect(
             "never",
@@ -281,7 +261,7 @@ fn a_daemon_of_a_boot_in_1970_keeps_what_was_stored_later(context: &Context) -> 
     // From 1970 to now is more than a clock that is not synchronised is believed.
     let _boot = OtherBoot::begin(context, 2)?;
     let daemon = Daemon::start(context)?;
-    let map = open(context)?;
+    let map = open_jobs(context)?;
     expect_an_hour(left(&map, "hour")?)?;
     expect_an_hour(left(&map, "1970")? - HOUR.as_nanos() as u64)?;
     drop(map);
@@ -290,45 +270,56 @@ fn a_daemon_of_a_boot_in_1970_keeps_what_was_stored_later(context: &Context) -> 
 
 // ---- times to live of every size ----
 
-/// What is to become of an entry with a time to live.
+/// When an entry expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Gone,
-    Stays,
-    NeverExpires,
+enum Expiry {
+    Past,
+    Later,
+    Never,
 }
 
 /// Beyond 2^63 - 1 - now an entry never expires.
-fn times() -> Result<Vec<(u64, Fate)>> {
+fn times() -> Result<Vec<(u64, Expiry)>> {
     let most = i64::MAX as u64;
     let now = boottime()?;
     let minute = 60_000_000_000;
     Ok(vec![
-        (1, Fate::Gone),
-        (2, Fate::Gone),
-        (u64::from(u32::MAX) * 1000, Fate::Stays),
-        (most - now - 10 * minute, Fate::Stays),
-        (most - now + minute, Fate::NeverExpires),
-        (most, Fate::NeverExpires),
-        (most + 1, Fate::NeverExpires),
-        (u64::MAX - now, Fate::NeverExpires),
-        (u64::MAX - 1, Fate::NeverExpires),
-        (u64::MAX, Fate::NeverExpires),
+        (1, Expiry::Past),
+        (2, Expiry::Past),
+        (u64::from(u32::MAX) * 1000, Expiry::Later),
+        (most - now - 10 * minute, Expiry::Later),
+        (most - now + minute, Expiry::Never),
+        (most, Expiry::Never),
+        (most + 1, Expiry::Never),
+        (u64::MAX - now, Expiry::Never),
+        (u64::MAX - 1, Expiry::Never),
+        (u64::MAX, Expiry::Never),
     ])
 }
 
-fn fate(end: &impl AsFd, key: &[u8]) -> Result<Fate> {
+fn expiry(end: &impl AsFd, key: &[u8]) -> Result<Expiry> {
     match get_entry(end, key) {
-        Err(Errno::ENOENT) => Ok(Fate::Gone),
+        Err(Errno::ENOENT) => Ok(Expiry::Past),
         Err(error) => Err(error).context("getting"),
-        Ok(entry) if entry.ttl_ns == 0 => Ok(Fate::NeverExpires),
-        Ok(entry) if entry.ttl_ns == 1 => Ok(Fate::Gone),
-        Ok(_) => Ok(Fate::Stays),
+        Ok(entry) if entry.ttl_ns == 0 => Ok(Expiry::Never),
+        // 0 would be for ever, so the module reports 1 for an entry that has expired and is still there.
+        Ok(entry) if entry.ttl_ns == 1 => Ok(Expiry::Past),
+        Ok(_) => Ok(Expiry::Later),
     }
 }
 
-fn expect_fate(what: &str, end: &impl AsFd, key: &[u8], time: u64, expected: Fate) -> Result<()> {
-    expect(&format!("{what} for {time} ns"), fate(end, key)?, expected)
+fn expect_expiry(
+    what: &str,
+    end: &impl AsFd,
+    key: &[u8],
+    time: u64,
+    expected: Expiry,
+) -> Result<()> {
+    expect(
+        &format!("{what} for {time} ns"),
+        expiry(end, key)?,
+        expected,
+    )
 }
 
 /// One call that sets a key for so many nanoseconds.
@@ -409,39 +400,29 @@ fn times_to_live_of_every_size(context: &Context) -> Result<()> {
         for (time, expected) in &times {
             let key = format!("{number}-{time}");
             set(key.as_bytes(), *time).with_context(|| format!("{way} for {time} ns"))?;
-            expect_fate(way, &end, key.as_bytes(), *time, *expected)?;
+            expect_expiry(way, &end, key.as_bytes(), *time, *expected)?;
         }
     }
     let longest = Duration::MAX;
     map.set_with("longest", "value", SetOptions::new().time_to_live(longest))?;
-    expect(
-        "the longest time",
-        fate(&end, b"longest")?,
-        Fate::NeverExpires,
-    )?;
+    expect("the longest time", expiry(&end, b"longest")?, Expiry::Never)?;
     map.set_with(
         "none",
         "value",
         SetOptions::new().time_to_live(Duration::ZERO),
     )?;
-    expect("no time", fate(&end, b"none")?, Fate::Gone)?;
+    expect("no time", expiry(&end, b"none")?, Expiry::Past)?;
     // What expires is removed, and the rest is in the dump.
-    let staying = times.iter().filter(|(_, fate)| *fate != Fate::Gone).count() * ways.len() + 1;
+    let staying = times
+        .iter()
+        .filter(|(_, expiry)| *expiry != Expiry::Past)
+        .count()
+        * ways.len()
+        + 1;
     eventually("the rest", || {
         Ok((state(&end)?.entries == staying as u64).then_some(()))
     })?;
     expect("the dump", dump(&end)?.len(), staying)
-}
-
-fn stored() -> keeper::Map {
-    keeper::Map {
-        mode: 0o600,
-        events: 1024,
-        capacity: 8 << 20,
-        deadline_ms: durable(0).deadline_ms,
-        interval_ms: 1000,
-        ..keeper::Map::new(NAME, DURABLE | INTERVAL)
-    }
 }
 
 fn times_to_live_of_every_size_are_restored(_: &Context) -> Result<()> {
@@ -450,13 +431,13 @@ fn times_to_live_of_every_size_are_restored(_: &Context) -> Result<()> {
     let now = boottime()?;
     let (hour, most) = (HOUR.as_nanos() as u64, i64::MAX as u64);
     let times = [
-        (0, Fate::NeverExpires),
-        (1, Fate::Gone),
-        (now, Fate::Gone),
-        (now + hour, Fate::Stays),
-        (most - hour, Fate::Stays),
-        (most + hour, Fate::NeverExpires),
-        (u64::MAX, Fate::NeverExpires),
+        (0, Expiry::Never),
+        (1, Expiry::Past),
+        (now, Expiry::Past),
+        (now + hour, Expiry::Later),
+        (most - hour, Expiry::Later),
+        (most + hour, Expiry::Never),
+        (u64::MAX, Expiry::Never),
     ];
     for (number, (expires_ns, _)) in times.iter().enumerate() {
         let entry = Stored {
@@ -468,14 +449,14 @@ fn times_to_live_of_every_size_are_restored(_: &Context) -> Result<()> {
     keeper.ready(stream).context("READY")?;
     let end = maps.attach()?;
     for (number, (expires_ns, expected)) in times.iter().enumerate() {
-        expect_fate("an end", &end, &[number as u8], *expires_ns, *expected)?;
+        expect_expiry("an end", &end, &[number as u8], *expires_ns, *expected)?;
     }
     Ok(())
 }
 
 // ---- limits of waits of every size ----
 
-/// Nobody else waits for as long.
+/// Expects the waiter asleep, wakes it, and expects success.
 fn expect_waits(
     what: &str,
     waiter: Child<bool>,
@@ -538,7 +519,7 @@ fn limits_of_waits_of_every_size(_: &Context) -> Result<()> {
 
 /// The keeper begins to restore a map whose changes have these numbers; the stream.
 fn begin(keeper: &Keeper, sequence: u64, limit: u64) -> Result<u64> {
-    let created = keeper.create_at(0, OWN, &stored(), sequence, limit);
+    let created = keeper.create_at(0, OWN, &stored_map(NAME), sequence, limit);
     created.context("CREATE")
 }
 

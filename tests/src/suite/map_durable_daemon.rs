@@ -14,7 +14,7 @@ use sluice::{Map, Scope};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::cli::{NAME_TAKEN, NO_CHANNEL, sluice};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, open_durable, open_jobs};
 use crate::support::parameter::Parameter;
 use crate::support::time::{event_timeout, eventually};
 use crate::support::wrong_clock::WrongClock;
@@ -55,17 +55,7 @@ impl Drop for DefaultSocket {
 
 /// With a deadline that does not pass in a test that succeeds.
 fn open_in(directory: &Path) -> Result<Map> {
-    open_with(directory, event_timeout())
-}
-
-fn open_with(directory: &Path, deadline: Duration) -> Result<Map> {
-    let durability = Durability::always().deadline(deadline);
-    let jobs = Map::named("jobs").scope(Scope::at(directory)?);
-    Ok(jobs.create(true).durable(durability).open()?)
-}
-
-fn open(context: &Context) -> Result<Map> {
-    open_in(context.cgroup()?.path())
+    open_durable("jobs", Scope::at(directory)?, event_timeout())
 }
 
 /// The store is all that is left of the map.
@@ -93,14 +83,16 @@ fn a_mapped_map_has_its_table_after_a_restart(context: &Context) -> Result<()> {
 fn times_to_live_do_not_follow_the_clock_of_the_day(context: &Context) -> Result<()> {
     const HOUR: Duration = Duration::from_secs(3600);
     let daemon = Daemon::start(context)?;
-    let map = open(context)?;
+    let map = open_jobs(context)?;
     map.set_with("key", "value", SetOptions::new().time_to_live(HOUR))?;
     drop(map);
     for seconds in [1_000_000, 4_000_000_000] {
         let _clock = WrongClock::set(seconds)?;
         daemon.run("detach --all")?;
         daemon.run("attach --all")?;
-        let entry = open(context)?.get("key")?.context("the entry is gone")?;
+        let entry = open_jobs(context)?
+            .get("key")?
+            .context("the entry is gone")?;
         let left = entry.time_to_live.context("it lives for ever")?;
         ensure!(
             left <= HOUR && left > HOUR - event_timeout(),
@@ -114,7 +106,11 @@ fn a_limit_of_the_size_of_files_refuses_changes(context: &Context) -> Result<()>
     const MIB: usize = 1 << 20;
     let mut daemon = Daemon::start_with(context, "ulimit -f 2048")?;
     // It passes for the change that reaches the limit.
-    let map = open_with(context.cgroup()?.path(), event_timeout() / 8)?;
+    let map = open_durable(
+        "jobs",
+        Scope::at(context.cgroup()?.path())?,
+        event_timeout() / 8,
+    )?;
     let value = vec![7; MIB / 8];
     let mut stored = 0_u32;
     let error = loop {

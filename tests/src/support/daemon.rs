@@ -4,14 +4,30 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use sluice::map::Durability;
+use sluice::{Map, Scope};
 
 use super::cli::{self, sluice};
 use super::shell::bash;
-use super::time::eventually;
+use super::time::{event_timeout, eventually};
 use crate::registry::Context;
+
+/// A durable map of this scope, created if necessary. Each change waits until it is stored, up to the deadline.
+pub fn open_durable(name: &str, scope: Scope, deadline: Duration) -> Result<Map> {
+    let durability = Durability::always().deadline(deadline);
+    let map = Map::named(name).scope(scope).create(true);
+    Ok(map.durable(durability).open()?)
+}
+
+/// The map "jobs" of the cgroup of the test, with a deadline that does not pass in a test that succeeds.
+pub fn open_jobs(context: &Context) -> Result<Map> {
+    let scope = Scope::at(context.cgroup()?.path())?;
+    open_durable("jobs", scope, event_timeout())
+}
 
 /// A daemon with its store in the directory of the test.
 pub struct Daemon<'a> {

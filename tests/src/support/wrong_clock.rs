@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The system clock at another time.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -41,11 +42,18 @@ impl WrongClock {
     }
 
     /// A year ahead and a year behind in turn.
-    pub fn flip(&self, is_ahead: bool) -> Result<()> {
-        set(match is_ahead {
-            true => self.right() + YEAR,
-            false => self.right() - YEAR,
-        })
+    pub fn flip_while(interval: Duration, is_needed: impl Fn() -> bool) -> Result<()> {
+        let clock = Self::ahead()?;
+        let mut is_ahead = true;
+        while is_needed() {
+            thread::sleep(interval);
+            is_ahead = !is_ahead;
+            set(match is_ahead {
+                true => clock.right() + YEAR,
+                false => clock.right() - YEAR,
+            })?;
+        }
+        Ok(())
     }
 }
 
