@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
-use sluice::map::Durability;
-use sluice::{Map, Scope};
+use sluice::Scope;
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::check::note;
 use crate::support::child::Child;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, open_durable};
 use crate::support::kernel::{expect_no_objects, free_pages, has_kasan};
 use crate::support::memory::PAGE;
 use crate::support::time::{event_timeout, eventually, scaled};
@@ -123,12 +122,17 @@ impl<'a> Storm<'a> {
     fn expect_durable(&self, daemon: &Daemon) -> Result<()> {
         daemon.run("detach --all")?;
         for (number, cgroup) in self.cgroups.iter().enumerate() {
-            let map = open_durable(scope_of(cgroup)?, event_timeout())?;
+            let map = open_durable(DURABLE, scope_of(cgroup)?, event_timeout())?;
             let issued = self.shared.issued(number);
             for key in 0..KEYS {
                 let entry = map.get(key.to_string())?;
                 let stored = entry.map_or(Ok(0), |entry| parse(&entry.value))?;
                 let acknowledged = self.shared.acknowledged(number, key);
+                ensure!(
+                    stored == 0 || key_of(stored) == key.to_string(),
+                    "key {key}: {stored} is stored, which belongs to key {}",
+                    key_of(stored)
+                );
                 ensure!(
                     (acknowledged..=issued).contains(&stored),
                     "key {key}: {stored} is stored; {acknowledged} was acknowledged, and {issued} was the last number"
@@ -202,13 +206,6 @@ fn pages_of_files(directory: &Path) -> Result<u64> {
 
 fn scope_of(cgroup: &Cgroup) -> Result<Scope> {
     Ok(Scope::at(cgroup.path())?)
-}
-
-fn open_durable(scope: Scope, deadline: Duration) -> Result<Map> {
-    let options = Map::named(DURABLE).scope(scope).create(true);
-    Ok(options
-        .durable(Durability::always().deadline(deadline))
-        .open()?)
 }
 
 fn key_of(number: u64) -> String {

@@ -13,13 +13,14 @@ use sluice::ring::{Consumer, Producer, RecvError, SendError};
 use sluice::{Bus, Ring, Scope};
 
 use super::shared_state::SharedState;
-use super::{DURABLE, key_of, open_durable};
+use super::{DURABLE, key_of};
 use crate::support::bus::{self, BLOCK, DROP, EVICT, broadcast};
 use crate::support::channel::{CAPACITY, set_blocking};
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, DESTROY, KIND_MAP, KIND_PIPE, KIND_RING, NONBLOCK, OWN, Open, PERSIST, READ,
     UNLINK, WRITE, access_of,
 };
+use crate::support::daemon::open_durable;
 use crate::support::map::{self, Maps};
 use crate::support::netlink::{Attrs, Request, Socket, attr, command};
 use crate::support::poll;
@@ -410,7 +411,7 @@ impl Worker<'_> {
 
     fn set_durable(&mut self) -> Result<()> {
         // The daemon may be gone.
-        let Ok(map) = open_durable(Scope::own(), DEADLINE) else {
+        let Ok(map) = open_durable(DURABLE, Scope::own(), DEADLINE) else {
             return Ok(());
         };
         for _ in 0..self.times() {
