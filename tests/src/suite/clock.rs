@@ -25,14 +25,14 @@ use crate::support::durable::{Durable, NOWAIT, failed, set_with, short};
 use crate::support::ioctl::raw;
 use crate::support::keeper::{self, Keeper, Stored, stored_map};
 use crate::support::map::{
-    EXPIRED, Maps, NAME, NOW, Op, SET, STEP_SET, Step, batch, dump, events, get, get_entry, put,
-    set_for, state, watch,
+    EXPIRED, Maps, NAME, NOW, Op, Params, SET, STEP_SET, Step, batch, dump, events, get, get_entry,
+    put, set_for, state, watch,
 };
 use crate::support::netlink::{Attrs, Socket, attr, command};
 use crate::support::poll;
 use crate::support::proc::Call;
 use crate::support::ring::{self, Rings, wait, wake};
-use crate::support::time::{event_timeout, eventually};
+use crate::support::time::{event_timeout, eventually, scaled};
 use crate::support::wrong_clock::WrongClock;
 
 topic!(
@@ -99,19 +99,27 @@ fn times_to_live_do_not_follow_the_clock(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The wait must take as long as it was asked to, while the clock is set.
+/// The wait must end `SHORT` after its begin, while the clock is set.
 fn expect_limit(what: &str, call: impl FnOnce() -> Result<()> + Send) -> Result<()> {
-    let began = Instant::now();
+    expect_end(what, Instant::now(), SHORT, call)
+}
+
+/// The call must end `limit` after `began`, while the clock is set.
+fn expect_end(
+    what: &str,
+    began: Instant,
+    limit: Duration,
+    call: impl FnOnce() -> Result<()> + Send,
+) -> Result<()> {
     let (result, took) = thread::scope(|scope| {
         let waiting = scope.spawn(|| (call(), began.elapsed()));
         WrongClock::flip_while(SHORT / 10, || !waiting.is_finished())?;
         anyhow::Ok(waiting.join().expect("a wait does not panic"))
     })?;
     result.with_context(|| what.to_owned())?;
-    // The deadline counts from the keeper's stop, shortly before the call.
     ensure!(
-        took >= SHORT * 9 / 10 && took < SHORT + event_timeout(),
-        "{what}: it took {took:?} instead of {SHORT:?}"
+        took >= limit * 9 / 10 && took < limit + event_timeout(),
+        "{what}: it took {took:?} instead of {limit:?}"
     );
     Ok(())
 }
@@ -149,9 +157,16 @@ fn limits_of_waits_do_not_follow_the_clock(_: &Context) -> Result<()> {
 
 /// Its deadline is as long as SHORT.
 fn a_deadline_of_a_durable_map_does_not_follow_the_clock(_: &Context) -> Result<()> {
-    let mut map = Durable::new(short(0))?;
+    // The call has to begin before it.
+    let deadline = scaled(4 * SHORT);
+    let mut map = Durable::new(Params {
+        deadline_ms: deadline.as_millis() as u32,
+        ..short(0)
+    })?;
+    // The deadline counts from the keeper's stop.
+    let stopped = Instant::now();
     map.keeper.stop();
-    expect_limit("a set without a keeper", || {
+    expect_end("a set without a keeper", stopped, deadline, || {
         let refused = set_with(&map.end, b"key", b"value", 0);
         expect("the set", refused, failed(Errno::ETIMEDOUT, 1))
     })?;
