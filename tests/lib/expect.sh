@@ -20,6 +20,15 @@ verdict() {
 	exit $((failed > 0))
 }
 
+# await COMMAND...: until it succeeds, at most a minute.
+await() {
+	local tries
+	for ((tries = 0; tries < 120; tries++)); do
+		! "$@" >/dev/null || return 0
+		sleep 0.5
+	done
+}
+
 # writable DIRECTORY: the guest sees the host's files read-only. `work` is on a tmpfs.
 writable() {
 	mkdir -p "${work:?}$1"/{upper,work}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel that programs run on: what is set up once, what is cleaned up after each program, and what is checked.
+//! The kernel that programs run on: its setup, the cleanup after each program, and the checks.
 
 use std::ffi::CString;
 use std::fs;

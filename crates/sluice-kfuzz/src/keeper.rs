@@ -85,7 +85,7 @@ fn answer_open(keeper: RawFd, stream: u64, body: &[u8]) {
     call(keeper, READY, &Ready::new(stream, 0));
 }
 
-/// The kernel writes to the structure of some calls; what it writes is not used.
+/// The kernel writes to the structure of some calls; the result is not used.
 fn call<T: Copy>(keeper: RawFd, command: libc::Ioctl, structure: &T) {
     let mut structure = *structure;
     ioctl(keeper, command, &raw mut structure as u64);

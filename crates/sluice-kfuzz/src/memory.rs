@@ -109,7 +109,7 @@ impl Memory {
 
     /// Copies bytes to where a call finds them; without room to the end of the memory, where a call does not.
     fn put(&mut self, place: Place, bytes: &[u8]) -> u64 {
-        // What follows a structure whose size is one too large is zero.
+        // The byte after a structure is zero, for calls with a size that is one too large.
         let (pages, room) = match place {
             Place::Ordinary => (false, (bytes.len() + 64).next_multiple_of(8)),
             _ => (true, bytes.len().next_multiple_of(PAGE).max(PAGE) + PAGE),

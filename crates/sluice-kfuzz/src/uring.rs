@@ -45,7 +45,7 @@ impl Ring {
             [ENTRIES.into(), address, 0, 0, 0, 0],
         );
         let file = u64::try_from(file).ok()?;
-        // Both rings are one mapping; what is after the arrays is not accessed.
+        // Both rings are one mapping; the rest after the arrays is not accessed.
         let memory = map(file, 4096, 0)?;
         let entries = map(file, 4096, SQES)?;
         Some(Ring {

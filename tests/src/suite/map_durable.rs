@@ -24,7 +24,7 @@ use crate::support::durable::{
 };
 use crate::support::event::Event;
 use crate::support::ioctl::raw;
-use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, UNLINK, answering};
+use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
 use crate::support::map::{
     self, CREATED, DEFAULT_CAPACITY, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op,
     Params, STEP_DELETE, STEP_GET, STEP_SET, Step, batch, delete, events, get, get_entry, put,
@@ -914,14 +914,7 @@ fn a_change_over_netlink_of_an_unlinked_map_is_eidrm(_: &Context) -> Result<()> 
     put(&map.end, b"key", b"value")?;
     let socket = Socket::new()?;
     let key = Attrs::new().handle(socket.open(NAME, BOTH)?).key(b"key");
-    let (unlinked, ()) = answering(
-        || map.maps.unlink(),
-        || {
-            while map.keeper.next()?.kind != UNLINK {}
-            map.keeper.unlinked(map.stream).context("END")
-        },
-    )?;
-    expect("the unlink", unlinked, Ok(()))?;
+    map.unlink()?;
     for (command, attrs) in [
         (command::SET, &key.clone().value(b"")),
         (command::DELETE, &key),

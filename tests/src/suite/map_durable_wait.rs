@@ -22,9 +22,7 @@ use crate::support::durable::{
     set_with, short, sync, sync_result,
 };
 use crate::support::event::Event;
-use crate::support::keeper::{
-    Ack, CLOSED, Keeper, LIMIT, OPEN, RESUME, SET, SYNC, UNLINK, answering,
-};
+use crate::support::keeper::{Ack, CLOSED, Keeper, LIMIT, OPEN, RESUME, SET, SYNC, UNLINK};
 use crate::support::map::{
     self, KEY_MAX, Maps, NOW, Op, STEP_SET, Step, batch, events, get, put, state, watch,
 };
@@ -247,15 +245,7 @@ fn a_sync_of_an_unlinked_map_is_eidrm(_: &Context) -> Result<()> {
     let map = Durable::interval()?;
     put(&map.end, KEY, b"")?;
     let syncing = blocked(&map.end, || sync_result(&map.end, NOW))?;
-    let (unlinked, ()) = answering(
-        || map.maps.unlink(),
-        || {
-            while map.keeper.next()?.kind != UNLINK {}
-            // Without an acknowledgement of what is deleted.
-            map.keeper.unlinked(map.stream).context("END")
-        },
-    )?;
-    expect("the unlink", unlinked, Ok(()))?;
+    map.unlink()?;
     expect("the sync", syncing.finish()?, Err(Errno::EIDRM as i32))?;
     expect("a sync", sync(&map.end, NOW), Err(Errno::EIDRM))?;
     let (_, settled) = poll_state(&map.end)?;

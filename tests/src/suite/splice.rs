@@ -16,7 +16,7 @@ use crate::support::channel::{
     CAPACITY, fill, read_all, read_some, read_to_end, set_nonblocking, write_all,
 };
 use crate::support::check::{expect, expect_bytes, skip};
-use crate::support::child::{spawn, spawn_keeping};
+use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::fault_blocked::spawn_fault_blocked;
 use crate::support::ioctl;
 use crate::support::kernel::UnloadedModule;
@@ -112,14 +112,20 @@ fn unaligned_pieces_arrive_whole(context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// A process that splices bytes of the channel, which has none, to a pipe, and sleeps.
+fn sleeping_splice(context: &Context, into: &OwnedFd) -> Result<Child<usize>> {
+    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+        let fd = context.channel.open_read_write()?;
+        move_bytes(&fd, into, 100).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    Ok(mover)
+}
+
 fn a_splice_out_of_an_empty_pipe_blocks_until_data(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
-    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-        let fd = context.channel.open_read_write()?;
-        move_bytes(&fd, &into, 100).context("splice")
-    })?;
-    mover.wait_asleep_in(Call::Splice)?;
+    let mover = sleeping_splice(context, &into)?;
     write_all(&both, b"at last")?;
     expect("bytes moved", mover.finish()?, 7)?;
     expect_bytes("bytes", &read_all(&out, 7)?, b"at last")
@@ -129,11 +135,7 @@ fn a_splice_out_of_an_empty_pipe_blocks_until_data(context: &Context) -> Result<
 fn a_blocked_splice_out_does_not_lock_its_target(context: &Context) -> Result<()> {
     let _both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
-    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-        let fd = context.channel.open_read_write()?;
-        move_bytes(&fd, &into, 100).context("splice")
-    })?;
-    mover.wait_asleep_in(Call::Splice)?;
+    let mover = sleeping_splice(context, &into)?;
     write_all(&into, b"meanwhile")?;
     expect_bytes("bytes written", &read_all(&out, 9)?, b"meanwhile")?;
     mover.expect_still_asleep_in(Call::Splice)?;
@@ -538,11 +540,7 @@ fn a_nonblocking_splice_blocks_for_the_lock_but_not_for_room(context: &Context) 
 fn a_splice_out_waits_for_room_that_others_have_taken(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
-    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-        let fd = context.channel.open_read_write()?;
-        move_bytes(&fd, &into, 100).context("splice")
-    })?;
-    mover.wait_asleep_in(Call::Splice)?;
+    let mover = sleeping_splice(context, &into)?;
     set_nonblocking(&into)?;
     let filled = fill(&into, b'x')?;
     write_all(&both, b"late")?;
@@ -576,11 +574,7 @@ fn a_splice_out_waits_for_a_read_that_faults(context: &Context) -> Result<()> {
         read_at(&file, slow.start(), 6).context("the read that faults")
     })?;
     let (out, into) = pipe()?;
-    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-        let fd = context.channel.open_read_write()?;
-        move_bytes(&fd, &into, 100).context("splice")
-    })?;
-    mover.wait_asleep_in(Call::Splice)?;
+    let mover = sleeping_splice(context, &into)?;
     expect("bytes read", holder.resume()?, 6)?;
     expect("bytes moved", mover.finish()?, 6)?;
     expect_bytes("bytes", &read_all(&out, 6)?, b"second")

@@ -10,11 +10,12 @@ use nix::sys::signal::Signal;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::cgroup::{self, Cgroup};
+use super::check::expect;
 use super::child::{Child, spawn_keeping};
 use super::ctl::{BOTH, CREATE, Ctl, OWN, Open};
 use super::event::Event;
 use super::ioctl::{self, raw_with_result};
-use super::keeper::{self, Keeper, LIMIT, answering};
+use super::keeper::{self, Keeper, LIMIT, UNLINK, answering};
 use super::map::{self, DELETE, Maps, Op, Params, SET};
 use super::proc::Call;
 use super::signals;
@@ -229,6 +230,19 @@ impl Durable {
             maps,
             keeper,
         })
+    }
+
+    /// Unlinks the map. The keeper ends its stream, and acknowledges nothing before.
+    pub fn unlink(&self) -> Result<()> {
+        let maps = &self.maps;
+        let (unlinked, ()) = answering(
+            || maps.unlink(),
+            || {
+                while self.keeper.next()?.kind != UNLINK {}
+                self.keeper.unlinked(self.stream).context("END")
+            },
+        )?;
+        expect("the unlink", unlinked, Ok(()))
     }
 
     /// One more endpoint, in non-blocking mode.

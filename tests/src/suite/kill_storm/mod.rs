@@ -118,7 +118,7 @@ impl<'a> Storm<'a> {
         Ok(daemon)
     }
 
-    /// What was acknowledged is stored, and nothing that was never set.
+    /// Each acknowledged change is stored, and no value that was never set.
     fn expect_durable(&self, daemon: &Daemon) -> Result<()> {
         daemon.run("detach --all")?;
         for (number, cgroup) in self.cgroups.iter().enumerate() {
