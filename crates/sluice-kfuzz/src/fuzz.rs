@@ -34,6 +34,8 @@ pub struct Fuzzer {
     workers: [Worker; 2],
     log: KernelLog,
     recent: File,
+    /// The length of each of them.
+    stored: [usize; RECENT as usize],
     folder: PathBuf,
     /// The addresses of the basic blocks that were executed.
     blocks: HashSet<u64>,
@@ -59,6 +61,7 @@ impl Fuzzer {
             coverage,
             log: KernelLog::from_now()?,
             recent: File::create(folder.join("recent"))?,
+            stored: [0; RECENT as usize],
             folder: folder.to_owned(),
             blocks: HashSet::new(),
             edges: HashSet::new(),
@@ -190,10 +193,11 @@ impl Fuzzer {
     fn execute(&mut self, program: &Program, report: Report) -> Result<End> {
         let text = program.to_text();
         let mut stored = format!("{} {text}\n", self.executed).into_bytes();
+        let slot = self.executed % RECENT;
         // What was there before must not follow a shorter program.
-        stored.resize(RECENT_SIZE as usize, 0);
-        let at = self.executed % RECENT * RECENT_SIZE;
-        self.recent.write_all_at(&stored, at)?;
+        let before = std::mem::replace(&mut self.stored[slot as usize], stored.len());
+        stored.resize(stored.len().max(before).min(RECENT_SIZE as usize), 0);
+        self.recent.write_all_at(&stored, slot * RECENT_SIZE)?;
         self.executed += 1;
         self.coverage.clear();
         let end = self.workers[usize::from(program.unprivileged & 1)].run(&text, report)?;
