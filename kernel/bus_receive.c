@@ -4,7 +4,9 @@
  *
  * The message is copied while the cursor is claimed, and so are several short ones of a batch. As
  * in bus_send.c, a long message goes through a buffer of the kernel, and so does one whose
- * destination is not present.
+ * destination is not present. It is received after the copy from the buffer, so that it stays if
+ * that fails. Until then senders may overtake the cursor, and other calls receive the message. A
+ * call that has copied STALE_MAX messages in vain receives the next one before the copy.
  */
 #include <linux/err.h>
 #include <linux/minmax.h>
@@ -31,6 +33,8 @@
 #define CLAIM_BYTES SZ_8K
 /* Messages of up to so many bytes are copied together with their frames. */
 #define SHORT_MESSAGE 128
+/* Messages that were lost, or received by other calls, while a call copied them from its buffer. */
+#define STALE_MAX 2
 
 /* What precedes a message, unless the format is SLUICE_BUS_RAW. */
 struct framing {
@@ -57,6 +61,7 @@ struct receipt {
 	void *buffer;			/* instead of the destination, if not NULL */
 	size_t room;			/* bytes of the buffer */
 	u64 sequence;			/* of the message in the buffer */
+	unsigned int stale;		/* messages that were copied from the buffer in vain */
 };
 
 /* ---- the next message ---- */
@@ -296,6 +301,12 @@ static bool bus_receive_copy_message(struct receipt *receipt, const struct sluic
 
 /* ---- messages ---- */
 
+/* Whether a message is received after the copy from the buffer. */
+static bool is_received_later(const struct receipt *receipt)
+{
+	return receipt->buffer && receipt->stale < STALE_MAX;
+}
+
 /* With the cursor claimed: 0 and the bytes in @receipt, -EMSGSIZE, -EFAULT: not without faults. */
 static int bus_receive_take(struct receipt *receipt, const struct sluice_bus_slot *slot)
 {
@@ -345,10 +356,10 @@ static int receive_claimed(struct receipt *receipt, u32 head)
 	do {
 		slot = next_slot(end->bus, end->subscriber, head, &receipt->next, &receipt->more);
 		err = slot ? bus_receive_take(receipt, slot) : -EAGAIN;
-		if (err || receipt->buffer)
+		if (err || is_received_later(receipt))
 			break;
 		bus_receive_settle(receipt, slot);
-	} while (receipt->batched && receipt->received < most &&
+	} while (receipt->batched && !receipt->buffer && receipt->received < most &&
 		 receipt->next - from < CLAIM_SLOTS);
 	pagefault_enable();
 	return err;
@@ -363,7 +374,7 @@ static void finish_received(struct receipt *receipt, u64 from)
 	receipt->wakes = false;
 }
 
-/* One attempt: also -ESHUTDOWN. What is in a buffer is not received yet. */
+/* One attempt: also -ESHUTDOWN. What is in a buffer may have to be received later. */
 static int try_receive(struct receipt *receipt)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
@@ -385,40 +396,48 @@ static int try_receive(struct receipt *receipt)
 	}
 }
 
-/* A buffer for a message of this size. */
+/* A buffer for a message of this size. The next one may be longer, so few buffers are needed. */
 static int bus_receive_get_buffer(struct receipt *receipt)
 {
+	receipt->room = max(receipt->needed, 2 * receipt->room);
 	kvfree(receipt->buffer);
-	receipt->buffer = kvmalloc(receipt->needed, SLUICE_QUOTA_GFP);
-	receipt->room = receipt->needed;
+	receipt->buffer = kvmalloc(receipt->room, SLUICE_QUOTA_GFP);
 	return receipt->buffer ? 0 : -ENOMEM;
 }
 
-/*
- * Copies the message in the buffer, and receives it then. -ESTALE: it was lost meanwhile, or
- * another call received it.
- */
-static int bus_receive_copy_buffer(struct receipt *receipt)
+/* -ESTALE: the message in the buffer was lost meanwhile, or another call received it. */
+static int receive_buffered(struct receipt *receipt)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
-	size_t copied = copy_to_iter(receipt->buffer, receipt->needed, receipt->to);
-	int err = copied == receipt->needed ? 0 : -EFAULT;
-	u64 from;
+	int err = bus_receive_begin(end, &receipt->next);
+	u64 from = receipt->next;
 
-	if (!err)
-		err = bus_receive_begin(end, &receipt->next);
-	if (!err) {
-		from = receipt->next;
-		if (from == receipt->sequence)
-			bus_receive_settle(receipt, sluice_bus_slot_at(end->bus, from));
-		else
-			err = -ESTALE;
-		finish_received(receipt, from);
-	}
+	if (err)
+		return err;
+	if (from == receipt->sequence)
+		bus_receive_settle(receipt, sluice_bus_slot_at(end->bus, from));
+	else
+		err = -ESTALE;
+	finish_received(receipt, from);
+	return err;
+}
+
+/* Copies the message in the buffer, and receives it then, unless it is received already. */
+static int bus_receive_copy_buffer(struct receipt *receipt)
+{
+	size_t copied = copy_to_iter(receipt->buffer, receipt->needed, receipt->to);
+	bool later = is_received_later(receipt);
+	int err = copied == receipt->needed ? 0 : -EFAULT;
+
+	if (!err && later)
+		err = receive_buffered(receipt);
 	if (!err)
 		return 0;
 	bus_receive_forget(receipt);
 	iov_iter_revert(receipt->to, copied);
+	if (!later)
+		receipt->received -= receipt->needed;
+	receipt->stale += err == -ESTALE;
 	return err;
 }
 
@@ -438,9 +457,7 @@ static int bus_receive(struct receipt *receipt)
 			err = bus_receive_copy_buffer(receipt);
 			if (err != -ESTALE)
 				break;
-			err = sluice_bus_check_killed();
-			if (err)
-				break;
+			cond_resched();
 			continue;
 		}
 		if (err != -EFAULT || receipt->received != before)

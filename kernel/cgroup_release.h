@@ -4,7 +4,7 @@
  *
  * Life: the probe exists from init to exit of the module. The only
  * interface for modules is a tracepoint. Its probe runs under locks of the kernel and, before 7.x,
- * with preemption off. It therefore only looks up the scope (under a raw lock, see scope.c) and
+ * with preemption off. It therefore only looks up the scope, under RCU, and
  * queues it, with a reference, for a work item, which frees the channels.
  */
 #ifndef SLUICE_CGROUP_RELEASE_H

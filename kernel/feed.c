@@ -141,11 +141,6 @@ static int claim_new(struct sluice_feed_endpoint *end, bool maps)
 	struct sluice_feed_session *new = feed_session_create(end, maps);
 	int err;
 
-	if (new == ERR_PTR(-ENOMEM)) {
-		/* The ring of the consumer before may wait for its grace period. */
-		sluice_channel_flush_deferred();
-		new = feed_session_create(end, maps);
-	}
 	if (IS_ERR(new))
 		return PTR_ERR(new);
 	err = try_claim(end, new);
@@ -168,6 +163,19 @@ static struct sluice_feed_session *feed_claim_session(struct sluice_feed_endpoin
 	if (err)
 		return ERR_PTR(err);
 	return claimed(end)->maps == maps ? claimed(end) : ERR_PTR(-EBUSY);
+}
+
+/* As feed_claim_session(), without mmap_lock, which is not held while others free their memory. */
+static struct sluice_feed_session *feed_claim_unlocked(struct sluice_feed_endpoint *end, bool maps,
+						       bool nowait)
+{
+	struct sluice_feed_session *session = feed_claim_session(end, maps, nowait);
+
+	if (session != ERR_PTR(-ENOMEM) || nowait)
+		return session;
+	/* The ring of the consumer before may wait for its grace period. */
+	sluice_channel_flush_deferred();
+	return feed_claim_session(end, maps, nowait);
 }
 
 /* Why it has ended, or 0. */
@@ -247,7 +255,7 @@ static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 
 	if (!iov_iter_count(to))
 		return 0;
-	session = feed_claim_session(end, false, iocb->ki_flags & IOCB_NOWAIT);
+	session = feed_claim_unlocked(end, false, iocb->ki_flags & IOCB_NOWAIT);
 	if (session == ERR_PTR(-EPIPE))
 		return 0;
 	if (IS_ERR(session))
@@ -396,9 +404,9 @@ static long feed_claim(struct file *file, struct sluice_setting __user *user)
 		return -EINVAL;
 	if (consumer == SLUICE_FEED_CONSUMER_MAPS && !(file->f_mode & FMODE_WRITE))
 		return -EINVAL;
-	return PTR_ERR_OR_ZERO(feed_claim_session(feed_endpoint(file),
-						  consumer == SLUICE_FEED_CONSUMER_MAPS,
-						  false));
+	return PTR_ERR_OR_ZERO(feed_claim_unlocked(feed_endpoint(file),
+						   consumer == SLUICE_FEED_CONSUMER_MAPS,
+						   false));
 }
 
 static long feed_ioctl(struct file *file, unsigned int command, unsigned long argument)

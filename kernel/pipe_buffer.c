@@ -145,12 +145,13 @@ static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t b
 }
 
 /*
- * Lets other tasks run during a long copy, of which @last bytes were the last of @bytes. Not after
- * each page: that would switch to the task that the page has woken, for one page each time.
+ * Lets other tasks run during a long copy, which may take many calls, and has copied @last bytes up
+ * to @pos. Not after each page: that would switch to the task that the page has woken, for one page
+ * each time.
  */
-static void resched_after(size_t bytes, size_t last)
+static void resched_after(unsigned long pos, size_t last)
 {
-	if (bytes % RESCHED_BYTES < last)
+	if (pos % RESCHED_BYTES < last)
 		cond_resched();
 }
 
@@ -175,7 +176,7 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 		left -= copied;
 		if (copied < chunk)
 			return drained ?: -EFAULT;
-		resched_after(drained, copied);
+		resched_after(tail + copied, copied);
 	}
 	return drained;
 }
@@ -208,7 +209,7 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 			publish_head(pipe, head);
 		if (copied < chunk)
 			return filled >= whole ? filled : -EFAULT;
-		resched_after(filled, copied);
+		resched_after(head, copied);
 	}
 	return filled;
 }

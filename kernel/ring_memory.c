@@ -112,7 +112,7 @@ void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos)
 void *sluice_ring_memory_vmap(const struct sluice_ring_memory *memory)
 {
 	unsigned long i, count = 2 * memory->data_pages;
-	struct page **pages = kvmalloc_array(count, sizeof(*pages), GFP_KERNEL);
+	struct page **pages = kvmalloc_array(count, sizeof(*pages), SLUICE_QUOTA_GFP);
 	void *address;
 
 	if (!pages)

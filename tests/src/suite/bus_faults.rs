@@ -2,14 +2,16 @@
 //! Senders and receivers of a bus whose memory is not present, slow to become present, or inaccessible.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
+use nix::libc;
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    BATCHED, BLOCK, Buses, CAPACITY, DROP, EVICT, Frame, LARGEST, MESSAGES, Params, UNICAST,
-    broadcast, content, drain, framed, id, longest, multicast, parse_batch, receive,
+    BATCHED, BLOCK, Buses, CAPACITY, DROP, EVICT, Frame, LARGEST, MESSAGES, Message, Params,
+    UNICAST, broadcast, content, drain, framed, id, longest, multicast, parse_batch, receive,
     receive_framed, receive_present, send, send_numbered, send_to, skip_without_long_messages,
     state, unicast, with_frame, with_policy,
 };
@@ -22,6 +24,7 @@ use crate::support::fault_blocked::{
 use crate::support::memory::{GuardedBuffer, Mapping, PAGE, read_at, write_at};
 use crate::support::poll;
 use crate::support::proc::Call;
+use crate::support::time::Deadline;
 use crate::support::userfault::UserFault;
 
 topic!(
@@ -51,6 +54,8 @@ topic!(
         a_slow_receiver_of_a_queue_leaves_the_message_to_others,
         a_slow_receiver_of_a_queue_wakes_the_next_one,
         a_slow_receiver_that_drops_loses_what_is_overtaken,
+        a_receiver_of_long_messages_is_not_overtaken_for_ever,
+        an_overtaken_receiver_without_memory_loses_a_message,
         a_sender_killed_in_a_fault_sends_nothing,
         a_receiver_killed_in_a_fault_leaves_the_bus,
         a_bus_destroyed_during_a_fault_is_epipe,
@@ -583,6 +588,65 @@ fn a_slow_receiver_that_drops_loses_what_is_overtaken(_: &Context) -> Result<()>
         received += 1;
     }
     expect("received and lost", received + message.frame.lost, 100)
+}
+
+/// The pages of a receiver of a long message.
+const PAGES: usize = 20;
+
+/// What a receiver of a long message returns, if senders overtake it during each fault, and each page is absent in each attempt. Also the
+/// next message. From this fault on the memory is inaccessible.
+fn receive_overtaken(inaccessible_from: usize) -> Result<(nix::Result<usize>, Message)> {
+    skip_without_long_messages()?;
+    let buses = Buses::new()?;
+    let sender = buses.create_sized(broadcast(), 1 << 18)?;
+    let subscriber = buses.subscribe(framed(DROP))?;
+    let memory = Mapping::new(PAGES)?;
+    let faults = UserFault::open()?;
+    faults.watch(memory.start(), memory.len())?;
+    let overtake = || send_numbered(&sender, 0, 5, (PAGES - 1) * PAGE);
+    overtake()?;
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| read_at(&subscriber, memory.start(), memory.len()));
+        let mut count = 0;
+        while !receiver.is_finished() && count < 20 * PAGES {
+            let Some(page) = faults.next(&Deadline::after(Duration::from_millis(50)))? else {
+                continue;
+            };
+            overtake()?;
+            memory.discard_pages()?;
+            if count == inaccessible_from {
+                memory.protect_from(0, libc::PROT_NONE)?;
+            }
+            count += 1;
+            faults.fill(page, &[0; PAGE])?;
+        }
+        let is_finished = receiver.is_finished();
+        // An attempt without faults ends it in any case.
+        drop(faults);
+        expect("whether it ends", is_finished, true)?;
+        receiver.join().map_err(|_| anyhow::anyhow!("a panic"))
+    })?;
+    let next = read_some(&subscriber, 2 * memory.len()).context("receiving the next one")?;
+    Ok((received, parse_batch(&next)?.remove(0)))
+}
+
+fn a_receiver_of_long_messages_is_not_overtaken_for_ever(_: &Context) -> Result<()> {
+    let (received, next) = receive_overtaken(usize::MAX)?;
+    expect("received", received, Ok(Frame::SIZE + (PAGES - 1) * PAGE))?;
+    ensure!(next.frame.lost > 0, "nothing is lost");
+    Ok(())
+}
+
+/// In the third attempt it receives the message before it copies it.
+fn an_overtaken_receiver_without_memory_loses_a_message(_: &Context) -> Result<()> {
+    let (received, next) = receive_overtaken(3 * PAGES + PAGES / 2)?;
+    expect("received", received, Err(Errno::EFAULT))?;
+    // It has been told of no loss, and was always behind.
+    expect(
+        "lost, and that message",
+        next.frame.lost + 1,
+        next.frame.sequence,
+    )
 }
 
 fn a_sender_killed_in_a_fault_sends_nothing(_: &Context) -> Result<()> {
