@@ -31,10 +31,10 @@ impl Asked {
     }
 }
 
-/// At least as many messages as the bus can hold at a time. A number of `Info` would not tell: `sent` has no cancelled attempts, which use
+/// As many messages as the bus can hold at a time. A number of `Info` would not tell: `sent` has no cancelled attempts, which use
 /// numbers of messages.
 fn most_messages(bus: &Info) -> u64 {
-    bus.capacity / 8
+    bus.capacity / 256
 }
 
 /// The messages that a client has lost. A frame and the state of the endpoint both report each of them, which counts once.
