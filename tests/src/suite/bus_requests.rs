@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
@@ -31,6 +32,7 @@ topic!(
         a_client_is_no_subscriber_in_turn,
         only_a_multicast_bus_has_clients,
         clients_and_subscribers_have_a_limit_each,
+        a_limit_beyond_its_range_is_the_nearest_in_it,
         a_client_can_be_evicted,
         a_tag_arrives_with_its_message,
         a_message_without_a_frame_has_no_tag,
@@ -189,6 +191,24 @@ fn clients_and_subscribers_have_a_limit_each(_: &Context) -> Result<()> {
     ends.remove(0);
     let again = buses.open(READ, client(DROP)).map(drop);
     expect("after the close of a client", again, Ok(()))
+}
+
+fn a_limit_beyond_its_range_is_the_nearest_in_it(_: &Context) -> Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("getrlimit")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(8192), hard).context("setrlimit")?;
+    for (limit, most) in [(0, 1), (4096, 1024)] {
+        let _limit = Parameter::set("bus_max_subscribers", limit)?;
+        let buses = Buses::new()?;
+        let sender = buses.create(multicast())?;
+        for params in [client(DROP), framed(DROP)] {
+            let open = || buses.open(READ, params);
+            let held: Vec<_> = (0..most).map(|_| open()).collect::<nix::Result<_>>()?;
+            expect("one more", open().map(drop), Err(Errno::EUSERS))?;
+            drop(held);
+        }
+        drop(sender);
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).context("setrlimit")
 }
 
 fn a_client_can_be_evicted(_: &Context) -> Result<()> {

@@ -2,11 +2,13 @@
 //! Maps over generic netlink: how long handles, watches and dumps exist, and what they keep.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
+use nix::sys::socket::{NetlinkAddr, bind};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
@@ -15,13 +17,14 @@ use crate::support::credentials::{NOBODY, become_user};
 use crate::support::ctl::{BOTH, CREATE, EXCL, READ, expect_no_channel};
 use crate::support::kernel::expect_module_in_use;
 use crate::support::map::{Dumped, Maps, NAME, NOW, delete, put};
-use crate::support::netlink::{Attrs, HANDLES_MAX, Socket, VALUE_MAX, command};
+use crate::support::netlink::{Attrs, HANDLES_MAX, Socket, VALUE_MAX, command, open_socket};
 
 topic!(
     "map_netlink_lifetime",
     fifo: [],
     pipe_only: [
         a_handle_is_unknown_to_another_socket,
+        a_handle_is_unknown_to_the_next_socket_of_its_port,
         a_closed_handle_ends_its_map,
         a_closed_socket_ends_its_maps_at_once,
         a_socket_has_at_most_64_handles,
@@ -32,6 +35,7 @@ topic!(
         a_dump_outlives_the_permission_to_begin_it,
         a_dump_of_a_destroyed_map_ends_with_epipe,
         a_dump_has_each_lasting_entry_once,
+        a_socket_has_one_dump_at_a_time,
     ],
 );
 
@@ -54,6 +58,29 @@ fn a_handle_is_unknown_to_another_socket(_: &Context) -> Result<()> {
             Err(Errno::ENOENT),
         )?;
         expect("of its socket", first.outcome(command, &on)?, Ok(()))?;
+    }
+    Ok(())
+}
+
+fn a_handle_is_unknown_to_the_next_socket_of_its_port(_: &Context) -> Result<()> {
+    const PORT: u32 = 0x5000_0001;
+    let maps = Maps::new()?;
+    let end = maps.create()?;
+    let bound = || -> Result<Socket> {
+        let fd = open_socket()?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(PORT, 0)).context("binding")?;
+        Socket::from_fd(fd)
+    };
+    for _ in 0..20 {
+        let first = bound()?;
+        let handle = first.open(NAME, READ)?;
+        first.watch(handle, NOW)?;
+        drop(first);
+        let second = bound()?;
+        put(&end, b"key", b"")?;
+        let info = second.outcome(command::INFO, &Attrs::new().handle(handle))?;
+        expect("of the first", info, Err(Errno::ENOENT))?;
+        second.expect_no_event()?;
     }
     Ok(())
 }
@@ -254,4 +281,25 @@ fn a_dump_has_each_lasting_entry_once(_: &Context) -> Result<()> {
         let written = writer.join().expect("the thread does not panic");
         checked.and(written)
     })
+}
+
+fn a_socket_has_one_dump_at_a_time(_: &Context) -> Result<()> {
+    let maps = large_map()?;
+    let socket = Socket::new()?;
+    let dump = socket.begin_dump(&named())?;
+    let mut count = 0;
+    let next = |count: &mut usize| -> Result<()> {
+        let entries = socket.next_of_dump(dump)?;
+        *count += entries.context("the dump has ended")?.len();
+        Ok(())
+    };
+    next(&mut count)?;
+    let another = socket.begin_dump(&named())?;
+    // It was there before.
+    next(&mut count)?;
+    let refusal = socket.finish(another)?.err().context("another dump")?;
+    expect("another dump", refusal.errno, Errno::EBUSY)?;
+    count += collect(&socket, dump)?.len();
+    expect("entries of the first", count, LARGE_ENTRIES.into())?;
+    maps.unlink().context("unlinking")
 }
