@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sluice::ring::{Listener, RecvError, SetupError, Socket};
 use sluice_hostile::{
@@ -13,14 +13,18 @@ use sluice_hostile::{
 use super::carrier::{consumer, producer};
 use super::support::{CAPACITY, LONG, SHORT, assert_error, malicious_producer, small};
 
-/// A producer that has sent the first messages of its handshake.
-fn partial_handshake(messages: usize) -> (Peer, std::os::fd::OwnedFd) {
+/// A peer that has sent the first messages of its handshake, which are those of this hello and file.
+fn partial_handshake(
+    hello: &Hello,
+    length: usize,
+    messages: usize,
+) -> (Peer, std::os::fd::OwnedFd) {
     let (peer, socket) = Peer::pair();
-    let file = memfd((DATA + CAPACITY) as u64);
+    let file = memfd(length as u64);
     seal(&file, SEALS);
-    let hello = Hello::producer(CAPACITY).bytes();
     if messages > 0 {
-        peer.send(&hello, &[file.as_fd()]).expect("not sent");
+        peer.send(&hello.bytes(), &[file.as_fd()])
+            .expect("not sent");
     }
     if messages > 1 {
         peer.send(&reply(0), &[]).expect("not sent");
@@ -28,43 +32,42 @@ fn partial_handshake(messages: usize) -> (Peer, std::os::fd::OwnedFd) {
     (peer, socket)
 }
 
-#[test]
-fn a_silent_peer_times_out_at_any_point_of_the_handshake() {
+/// Tries both roles with a peer that stops after each message, and then does this.
+fn stops_at_any_point(then: impl Fn(Peer) -> Option<Peer>, expected: impl Fn(&SetupError) -> bool) {
+    let producers = (Hello::producer(CAPACITY), DATA + CAPACITY);
+    let consumers = (Hello::consumer(), CTRL_SIZE);
     for messages in 0..2 {
-        let (_peer, socket) = partial_handshake(messages);
-        let began = Instant::now();
-        assert_error(
-            consumer(socket),
-            |error| matches!(error, SetupError::HandshakeTimeout(timeout) if *timeout == SHORT),
-        );
-        assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
+        let (peer, socket) = partial_handshake(&producers.0, producers.1, messages);
+        let _peer = then(peer);
+        assert_error(consumer(socket), &expected);
+
+        let (peer, socket) = partial_handshake(&consumers.0, consumers.1, messages);
+        let _peer = then(peer);
+        assert_error(producer(socket), &expected);
     }
 }
 
 #[test]
-fn a_hang_up_at_any_point_of_the_handshake_is_reported() {
-    for messages in 0..2 {
-        let (peer, socket) = partial_handshake(messages);
-        drop(peer);
-        assert_error(consumer(socket), |error| {
-            matches!(error, SetupError::HandshakeAborted)
-        });
+fn a_silent_peer_times_out_at_any_point_of_the_handshake() {
+    let began = Instant::now();
+    stops_at_any_point(
+        Some,
+        |error| matches!(error, SetupError::HandshakeTimeout(timeout) if *timeout == SHORT),
+    );
+    assert!(began.elapsed() >= 4 * SHORT && began.elapsed() < LONG);
+}
 
-        let (peer, socket) = partial_handshake(messages);
-        peer.shutdown();
-        assert_error(consumer(socket), |error| {
-            matches!(error, SetupError::HandshakeAborted)
-        });
-    }
-    let (peer, socket) = Peer::pair();
-    let file = memfd(CTRL_SIZE as u64);
-    seal(&file, SEALS);
-    peer.send(&Hello::consumer().bytes(), &[file.as_fd()])
-        .expect("not sent");
-    drop(peer);
-    assert_error(producer(socket), |error| {
-        matches!(error, SetupError::HandshakeAborted)
-    });
+#[test]
+fn a_hang_up_at_any_point_of_the_handshake_is_reported() {
+    let is_reported = |error: &SetupError| matches!(error, SetupError::HandshakeAborted);
+    stops_at_any_point(|_| None, is_reported);
+    stops_at_any_point(
+        |peer| {
+            peer.shutdown();
+            Some(peer)
+        },
+        is_reported,
+    );
 }
 
 #[test]
@@ -80,7 +83,11 @@ fn a_shutdown_of_the_socket_counts_as_peer_death() {
 fn a_thousand_silent_connections_leave_no_state() {
     let path = std::env::temp_dir().join(format!("sluice-thousand-{}", std::process::id()));
     let listener = Listener::bind(&path).expect("cannot listen");
-    let options = small().handshake_timeout(std::time::Duration::from_millis(1));
+    let (other, other_socket) = MaliciousConsumer::new();
+    let mut in_use = small()
+        .producer(Socket::from(other_socket))
+        .expect("handshake failed");
+    let options = small().handshake_timeout(Duration::from_millis(1));
     for _ in 0..1000 {
         let _silent = Socket::connect(&path).expect("cannot connect");
         let socket = listener.accept().expect("no connection");
@@ -88,12 +95,20 @@ fn a_thousand_silent_connections_leave_no_state() {
             matches!(error, SetupError::HandshakeTimeout(_))
         });
     }
-    // A peer that completes its handshake is served as before.
-    let (malicious, socket) = MaliciousConsumer::new();
-    let mut producer = small()
-        .producer(Socket::from(socket))
-        .expect("handshake failed");
-    producer.send(b"hello").expect("not sent");
-    let producer_memory = malicious.map_producer(CAPACITY);
-    assert_eq!(producer_memory.long(POS).load(Ordering::Acquire), 16);
+    // A peer of the same listener that completes its handshake is served as before, and so is the other ring.
+    let mut served = std::thread::scope(|scope| {
+        let peer =
+            scope.spawn(|| small().consumer(Socket::connect(&path).expect("cannot connect")));
+        let socket = listener.accept().expect("no connection");
+        let mut producer = small().producer(socket).expect("handshake failed");
+        producer.send(b"hello").expect("not sent");
+        peer.join().expect("a panic").expect("handshake failed")
+    });
+    let mut record = [0; 8];
+    let length = served.recv_into(&mut record).expect("not received");
+    assert_eq!(length, Some(5));
+    assert_eq!(record[..5], *b"hello");
+    in_use.send(b"hello").expect("not sent");
+    let memory = other.map_producer(CAPACITY);
+    assert_eq!(memory.long(POS).load(Ordering::Acquire), 16);
 }
