@@ -156,8 +156,8 @@ void sluice_netlink_memory_exit(void);
  * The caller holds the module. Until the handle has its endpoint, only
  * sluice_netlink_handle_set() and sluice_netlink_handle_close() find it.
  *
- * Return: the number of the handle, greater than 0; -EMFILE: the socket has
- * SLUICE_NL_HANDLES_MAX handles; -ENOMEM.
+ * Return: the number of the handle, greater than 0; -EDQUOT: the limit of a user is reached;
+ * -EMFILE: the socket has SLUICE_NL_HANDLES_MAX handles; -ENOMEM.
  */
 int sluice_netlink_handle_reserve(struct sk_buff *request);
 /**

@@ -7,8 +7,12 @@
  * Events use a quarter of the socket's receive buffer, so that the replies to its requests have
  * room. Without room the worker tries again, more and more rarely; what the log has overwritten
  * until then is counted in the next event, as for every watcher.
+ *
+ * A handle counts for users as a channel (quota.h): a set wakes all handles that watch its map, and
+ * a socket without room occupies a worker now and then.
  */
 #include <linux/atomic.h>
+#include <linux/err.h>
 #include <linux/jhash.h>
 #include <linux/list.h>
 #include <linux/minmax.h>
@@ -42,6 +46,7 @@ struct sluice_netlink_handle {
 	struct sock *sk;		/* with a reference, until it is closed */
 	u32 portid;			/* of the socket */
 	u32 number;
+	struct sluice_quota_charge *charge;
 	struct sluice_map_endpoint *end;	/* set under the lock, once */
 	bool watches;			/* under the lock */
 	struct wait_queue_entry entry;	/* while it watches */
@@ -270,12 +275,32 @@ int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 
 /* ---- life ---- */
 
+/* A committed charge of the sender, or an error. */
+static struct sluice_quota_charge *handle_charge(void)
+{
+	struct sluice_quota_charge *charge =
+		sluice_quota_prepare(NULL, 0, true, SLUICE_QUOTA_GFP_NOWAIT);
+	int err = IS_ERR(charge) ? 0 : sluice_quota_commit(charge);
+
+	if (!err)
+		return charge;
+	sluice_quota_uncharge(charge);
+	return ERR_PTR(err);
+}
+
 static struct sluice_netlink_handle *handle_create(struct sk_buff *request)
 {
-	struct sluice_netlink_handle *handle = kzalloc(sizeof(*handle), SLUICE_QUOTA_GFP_NOWAIT);
+	struct sluice_quota_charge *charge = handle_charge();
+	struct sluice_netlink_handle *handle;
 
-	if (!handle)
-		return NULL;
+	if (IS_ERR(charge))
+		return ERR_CAST(charge);
+	handle = kzalloc(sizeof(*handle), SLUICE_QUOTA_GFP_NOWAIT);
+	if (!handle) {
+		sluice_quota_uncharge(charge);
+		return ERR_PTR(-ENOMEM);
+	}
+	handle->charge = charge;
 	refcount_set(&handle->refs, 1);
 	handle->sk = NETLINK_CB(request).sk;
 	handle->portid = NETLINK_CB(request).portid;
@@ -296,6 +321,7 @@ void sluice_netlink_handle_put(struct sluice_netlink_handle *handle)
 		return;
 	if (handle->end)
 		sluice_endpoint_close_deferred(&handle->end->endpoint);
+	sluice_quota_uncharge(handle->charge);
 	kfree(handle);
 	module_put(THIS_MODULE);
 }
@@ -328,8 +354,8 @@ int sluice_netlink_handle_reserve(struct sk_buff *request)
 	struct bucket *bucket;
 	int ret = -EMFILE;
 
-	if (!handle)
-		return -ENOMEM;
+	if (IS_ERR(handle))
+		return PTR_ERR(handle);
 	bucket = bucket_for(request);
 	spin_lock(&bucket->lock);
 	if (handle_count(bucket, request) < SLUICE_NL_HANDLES_MAX) {

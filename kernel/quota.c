@@ -32,7 +32,7 @@ MODULE_PARM_DESC(scope_max_bytes,
 static unsigned long user_max_channels = 16384;
 module_param(user_max_channels, ulong, 0644);
 MODULE_PARM_DESC(user_max_channels,
-		 "Maximum number of channels per user and cgroup namespace, without CAP_SYS_RESOURCE");
+		 "Maximum number of channels and netlink handles per user and cgroup namespace, without CAP_SYS_RESOURCE");
 
 static unsigned long long user_max_bytes;
 module_param(user_max_bytes, ullong, 0644);

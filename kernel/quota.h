@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Limits of channels, and of bytes of their capacity.
+ * Limits of channels, and of bytes of their capacity. A handle of a netlink socket (netlink.h)
+ * counts as a channel without bytes.
  *
  * Life: a charge is created with its channel and ends when the memory of the channel is freed. It
- * is counted for the following, that of a kernel module's channel only for cgroups:
+ * is counted for the following, that of a kernel module's channel only for cgroups, that of a
+ * handle only for users:
  *
  * - For cgroups: in the channel's scope and its ancestors, up to the root of the creator's cgroup
  *   namespace. A container therefore gains nothing by creating child cgroups, and a container at
@@ -52,9 +54,9 @@ struct sluice_quota_usage {
 	atomic64_t bytes;
 };
 
-/* The charge of a channel. The scope must outlive it. */
+/* The charge of a channel or a handle. The scope must outlive it. */
 struct sluice_quota_charge {
-	struct sluice_scope *scope;
+	struct sluice_scope *scope;	/* or NULL */
 	struct sluice_scope *end;	/* the lowest ancestor without a charge, or NULL */
 	u64 bytes;
 	bool unlimited;			/* the limits of users do not apply: CAP_SYS_RESOURCE */
@@ -65,7 +67,7 @@ struct sluice_quota_charge {
 
 /**
  * sluice_quota_prepare() - creates an uncommitted charge of one channel
- * @scope: the scope of the channel, which must outlive the charge
+ * @scope: the scope of the channel, which must outlive the charge; NULL: for users only
  * @bytes: the capacity that is charged
  * @to_users: whether to charge users, beginning with the caller; false: the channel is the
  *	kernel's, and counted for cgroups only

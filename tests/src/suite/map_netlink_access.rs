@@ -15,11 +15,12 @@ use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::{
     NOBODY, become_user, become_user_namespace_root, become_user_with_groups, drop_capabilities,
 };
-use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST, READ, WRITE};
+use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST, READ, WRITE, usage_of};
 use crate::support::fd_passing::{receive_fd, send_fd, socket_pair};
 use crate::support::map::{KIND_MAP, Maps, NAME, get, put};
 use crate::support::netlink::{Attrs, Socket, attr, command, open_socket};
 use crate::support::parameter::{Parameter, scope_limit};
+use crate::support::time::eventually;
 
 topic!(
     "map_netlink_access",
@@ -34,6 +35,7 @@ topic!(
         a_sender_with_fewer_capabilities_creates_a_map,
         a_map_belongs_to_its_creator,
         a_map_beyond_a_limit_is_refused_with_the_reason,
+        handles_count_as_channels_of_their_user,
         a_handle_works_for_whoever_has_its_socket,
         a_passed_socket_keeps_its_handles,
         another_network_namespace_has_the_family,
@@ -403,7 +405,8 @@ fn a_map_beyond_a_limit_is_refused_with_the_reason(_: &Context) -> Result<()> {
     let limit = scope_limit("scope_max_channels", 1)?;
     expect_full(Errno::ENOSPC, "a limit of the scope")?;
     drop(limit);
-    let _limit = Parameter::set("user_max_channels", 1)?;
+    // The maps and the handles.
+    let _limit = Parameter::set("user_max_channels", 3)?;
     let user = spawn("a user at the limit", || {
         become_user(OTHER_USER)?;
         expect_full(Errno::EDQUOT, "a limit of the user")
@@ -412,6 +415,61 @@ fn a_map_beyond_a_limit_is_refused_with_the_reason(_: &Context) -> Result<()> {
 }
 
 // ---- handles ----
+
+/// The channels and handles of the caller.
+fn counted() -> Result<u64> {
+    let usage = usage_of(&Ctl::new()?, OWN).context("the usage")?;
+    Ok(usage.user_channels)
+}
+
+/// Opens handles of the socket, so many, and then is refused another one.
+fn fill_account(socket: &Socket, handles: u64) -> Result<()> {
+    for _ in 0..handles {
+        socket.open(NAME, READ)?;
+    }
+    let one_more = socket.call(command::OPEN, &named().flags(READ))?.err();
+    let refusal = one_more.context("a handle beyond the limit")?;
+    expect("a handle more", refusal.errno, Errno::EDQUOT)?;
+    let text = refusal.text.unwrap_or_default();
+    ensure!(text.contains("a limit of the user"), "the text is '{text}'");
+    let channel = Ctl::new()?.create("one-more").map(drop);
+    expect("a channel more", channel, Err(Errno::EDQUOT))
+}
+
+fn handles_count_as_channels_of_their_user(_: &Context) -> Result<()> {
+    const MOST: u64 = 3;
+    create_map(0o666)?;
+    let _limit = Parameter::set("user_max_channels", MOST)?;
+    let kept = Socket::new()?;
+    let fill_as = |user, handles| {
+        let fill = || fill_account(&kept, handles);
+        use_after(&kept, || become_user(user), fill)
+    };
+    let become_other = || become_user(OTHER_USER);
+    use_after(&kept, become_other, || {
+        eventually("nothing counts for the user", || {
+            Ok((counted()? == 0).then_some(()))
+        })?;
+        kept.open(NAME, READ)?;
+        let own = Socket::new()?;
+        let handle = own.open(NAME, READ)?;
+        fill_account(&Socket::new()?, MOST - 2)?;
+        fill_account(&own, MOST - 2)?;
+        expect("counted", counted()?, MOST)?;
+        own.must(command::CLOSE, &Attrs::new().handle(handle))?;
+        expect("after closing one", counted()?, MOST - 1)?;
+        let _channel = Ctl::new()?.create("in its place")?;
+        drop(own);
+        expect("after closing the sockets", counted()?, 2)
+    })?;
+    fill_as(OWNER, MOST).context("another user")?;
+    fill_as(OTHER_USER, MOST - 1).context("the user again")?;
+    drop(kept);
+    use_after(&Socket::new()?, become_other, || {
+        expect("at the end", counted()?, 0)
+    })?;
+    unlink_map()
+}
 
 /// What a handle for reading and writing permits, to anyone.
 fn expect_handle_works(socket: &Socket, handle: u32) -> Result<()> {
