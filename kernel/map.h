@@ -734,12 +734,13 @@ bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *
  * @map: the map
  * @cursor: the place of the dump; at first all zeros
  * @copy: the memory, with room for any key; out: the entry
+ * @passes: how many entries and shards may be looked at; out: of them those that are left
  *
- * Return: true, also if the value does not fit; false: there are no more entries, or the process is
- * killed.
+ * Return: 1, also if the value does not fit; 0: there are no more entries; -EAGAIN: no passes are
+ * left; -EINTR: the process is killed.
  */
-bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
-			  struct sluice_map_copy *copy);
+int sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+			 struct sluice_map_copy *copy, unsigned int *passes);
 
 /**
  * sluice_map_dump() - executes SLUICE_MAP_DUMP

@@ -17,8 +17,9 @@
  * result is. sluice_stream_end_change() gives back what the stream has reserved, the bytes in
  * `admitted`.
  *
- * An expiry is published without the other steps, by the worker or by a change of the key. A
- * restored entry is applied and not published, because it was a change before.
+ * An expiry is published without the other steps, by the worker or by a change of the key; of a map
+ * whose stream has ended it is not published, because nobody changes the map any more. A restored
+ * entry is applied and not published, because it was a change before.
  */
 #include <linux/err.h>
 #include <linux/jiffies.h>
@@ -674,10 +675,40 @@ static void end_expiry(struct sluice_map *map)
 		sluice_stream_end_expiry(map->stream);
 }
 
+/* Removes an entry of a map whose stream has ended: without a number, a record or an event. */
+static void drop(struct sluice_map *map, struct sluice_map_shard *shard,
+		 struct sluice_map_entry *entry)
+{
+	struct sluice_map_cell *cell = map->mapped ? sluice_map_mapped_begin(entry) : NULL;
+
+	kfree(entry->removal);
+	entry->removal = NULL;
+	take_out(map, shard, entry);
+	if (map->mapped)
+		end_mapped(map, entry, cell, NULL);
+	sluice_map_entry_put(entry);
+	atomic64_inc(&map->expired);
+}
+
+/* Removes an entry whose time has passed. False: the stream permits no expiry now. */
+static bool try_expire(struct sluice_map *map, struct sluice_map_shard *shard,
+		       struct sluice_map_entry *entry)
+{
+	if (begin_expiry(map)) {
+		expire(map, shard, entry);
+		end_expiry(map);
+		return true;
+	}
+	if (!sluice_stream_has_ended(map->stream))
+		return false;
+	drop(map, shard, entry);
+	return true;
+}
+
 /*
  * Removes a bounded number of entries whose time has passed. Returns when the next one expires: a
- * time that has passed, if there are more; SLUICE_MAP_FOREVER, if none does or the stream has
- * ended; and in a while, if the stream permits no expiry now.
+ * time that has passed, if there are more; SLUICE_MAP_FOREVER, if none does; and in a while, if the
+ * stream permits no expiry now.
  */
 static u64 expire_some(struct sluice_map *map, struct sluice_map_shard *shard, u64 now)
 {
@@ -692,13 +723,10 @@ static u64 expire_some(struct sluice_map *map, struct sluice_map_shard *shard, u
 		next = value_of(shard, entry)->expires;
 		if (next > now || removed == EXPIRE_BATCH)
 			break;
-		if (!begin_expiry(map)) {
-			next = sluice_stream_has_ended(map->stream) ? SLUICE_MAP_FOREVER :
-								      now + RETRY_NS;
+		if (!try_expire(map, shard, entry)) {
+			next = now + RETRY_NS;
 			break;
 		}
-		expire(map, shard, entry);
-		end_expiry(map);
 		removed++;
 		next = SLUICE_MAP_FOREVER;
 	}

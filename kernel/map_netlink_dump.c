@@ -12,6 +12,12 @@
 #include "netlink.h"
 #include "quota.h"
 
+/*
+ * Entries and shards that are looked at for a message. The first message is made under the lock of
+ * generic netlink, and entries whose time has passed make it no longer.
+ */
+#define PASSES 4096
+
 struct dump {
 	struct sluice_netlink_target target;
 	struct sluice_map_cursor cursor;
@@ -87,26 +93,51 @@ static int put_entry(struct sk_buff *skb, struct netlink_callback *cb, const str
 	return 0;
 }
 
-int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
+/*
+ * A message that receivers ignore, because an empty one would end the dump. It has a header of
+ * generic netlink, without a command, for those that look for one in every message.
+ */
+static int put_noop(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	struct dump *dump = *dump_of(cb);
-	struct sluice_map_cursor before;
-	int err;
+	struct nlmsghdr *header = nlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+					    NLMSG_NOOP, GENL_HDRLEN, NLM_F_MULTI);
 
-	if (READ_ONCE(dump->target.map->destroyed))
-		return sluice_netlink_explain(cb->extack, -EPIPE);
+	if (header)
+		memset(nlmsg_data(header), 0, GENL_HDRLEN);
+	return header ? 0 : -EMSGSIZE;
+}
+
+/* 0: the message is full, or there are no more entries; or an error of the dump. */
+static int put_entries(struct sk_buff *skb, struct netlink_callback *cb, struct dump *dump)
+{
+	unsigned int passes = PASSES;
+	struct sluice_map_cursor before;
+	int ret;
+
 	for (;;) {
 		before = dump->cursor;
-		if (!sluice_map_copy_next(dump->target.map, &dump->cursor, &dump->copy))
-			return fatal_signal_pending(current) ? -EINTR : skb->len;
-		err = put_entry(skb, cb, dump);
-		if (err) {
+		ret = sluice_map_copy_next(dump->target.map, &dump->cursor, &dump->copy, &passes);
+		if (ret == -EAGAIN)
+			return skb->len ? 0 : put_noop(skb, cb);
+		if (ret <= 0)
+			return ret;
+		ret = put_entry(skb, cb, dump);
+		if (ret) {
 			/* This one is the first of the next message. */
 			dump->cursor = before;
-			return skb->len ?: err;
+			return skb->len ? 0 : ret;
 		}
 		cond_resched();
 	}
+}
+
+int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct dump *dump = *dump_of(cb);
+
+	if (READ_ONCE(dump->target.map->destroyed))
+		return sluice_netlink_explain(cb->extack, -EPIPE);
+	return put_entries(skb, cb, dump) ?: skb->len;
 }
 
 int sluice_map_netlink_dump_done(struct netlink_callback *cb)

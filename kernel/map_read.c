@@ -327,13 +327,16 @@ static bool copy_or_pass(struct sluice_map *map, struct sluice_map_cursor *curso
 	return true;
 }
 
-bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
-			  struct sluice_map_copy *copy)
+int sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+			 struct sluice_map_copy *copy, unsigned int *passes)
 {
 	bool copied = false;
 
 	map_read_begin(map, cursor);
-	while (!copied && cursor->shard < SLUICE_MAP_SHARDS && !fatal_signal_pending(current)) {
+	while (!copied && cursor->shard < SLUICE_MAP_SHARDS) {
+		if (!*passes || fatal_signal_pending(current))
+			return *passes ? -EINTR : -EAGAIN;
+		--*passes;
 		rcu_read_lock();
 		copied = copy_or_pass(map, cursor, copy);
 		rcu_read_unlock();

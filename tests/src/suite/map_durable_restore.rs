@@ -2,11 +2,13 @@
 //! The restoration of stored maps, for an open and by the keeper itself.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
+use sluice_abi::map::{MAPPED, MMAP_TABLE};
 use sluice_testkit::time::eventually;
 
 use crate::registry::{Context, topic};
@@ -24,8 +26,8 @@ use crate::support::durable::{
 };
 use crate::support::ioctl::raw;
 use crate::support::keeper::{
-    Create, EXPIRE, Entry, Keeper, LIMIT, Map, Message, OPEN, RESTORE, RESUME, Restore, SET,
-    Stored, answering,
+    Create, EXPIRE, Entry, Keeper, LIMIT, Map, Message, OPEN, RESTORE, RESTORE_MAX, RESUME,
+    Restore, SET, Stored, answering,
 };
 use crate::support::kernel::expect_no_objects;
 use crate::support::map::{
@@ -33,8 +35,11 @@ use crate::support::map::{
     events, get, get_entry, put, set_if, state, watch,
 };
 use crate::support::memcg::{Accounts, SLACK, memory_current};
+use crate::support::memory::PAGE;
+use crate::support::netlink::{Attrs, Socket};
 use crate::support::parameter::Parameter;
 use crate::support::random::stream_bytes;
+use crate::support::ring::{READ_ONLY, Region};
 
 topic!(
     "map_durable_restore",
@@ -48,6 +53,8 @@ topic!(
         times_to_live_go_on,
         a_time_that_has_passed_is_not_restored,
         a_restored_entry_expires,
+        a_dump_over_netlink_passes_over_expired_entries_in_parts,
+        expired_entries_of_an_ended_map_are_removed_without_a_change,
         many_entries_are_restored_in_any_order,
         a_restored_version_can_be_required,
         a_dump_of_a_restored_map_is_exact,
@@ -305,6 +312,88 @@ fn a_restored_entry_expires(_: &Context) -> Result<()> {
     expect("a get", get(&map.end, b"short"), Err(Errno::ENOENT))?;
     expect("the other", get(&map.end, KEY), Ok(b"value".to_vec()))?;
     expect("entries", state(&map.end)?.entries, 1)
+}
+
+/// Restores a map with so many entries whose time has passed, and one without a limit. The stream has no number left, so
+/// that they are not removed. The stream, and an endpoint.
+fn restore_expired(keeper: &Keeper, map: &Map, count: u64) -> Result<(u64, OwnedFd)> {
+    let mut span = Duration::from_secs(1);
+    loop {
+        let expires = after(span)?;
+        let stream = keeper.create_at(0, OWN, map, count + 1, count + 1);
+        let stream = stream.context("CREATE")?;
+        let keys: Vec<u64> = (0..count).collect();
+        for part in keys.chunks(RESTORE_MAX) {
+            let entries = part.iter().map(|key| timed(&key.to_ne_bytes(), expires));
+            let entries: Vec<Stored> = entries.collect();
+            let restored = keeper.restore(stream, &entries).context("RESTORE")?;
+            expect("restored", restored, part.len())?;
+        }
+        let lasting = [Stored::new(KEY, b"another", 1)];
+        expect("RESTORE", keeper.restore(stream, &lasting), Ok(1))?;
+        keeper.ready(stream).context("READY")?;
+        let end = Maps::new()?.attach()?;
+        // None is restored after its time.
+        if state(&end)?.entries == count + 1 {
+            thread::sleep(Duration::from_nanos(
+                expires.saturating_sub(after(Duration::ZERO)?),
+            ));
+            return Ok((stream, end));
+        }
+        expect("END", keeper.detach(stream), Ok(()))?;
+        span *= 2;
+    }
+}
+
+fn a_dump_over_netlink_passes_over_expired_entries_in_parts(_: &Context) -> Result<()> {
+    /// For one message the kernel looks at about a third of them.
+    const EXPIRED: u64 = 3 * 4096;
+    let keeper = Keeper::new()?;
+    let (_, end) = restore_expired(&keeper, &stored(), EXPIRED)?;
+    let socket = Socket::new()?;
+    let dump = socket.begin_dump(&Attrs::new().name(NAME))?;
+    let (mut found, mut empty) = (Vec::new(), 0);
+    while let Some(entries) = socket.next_of_dump(dump)? {
+        empty += u32::from(entries.is_empty());
+        found.extend(entries.into_iter().map(|entry| entry.key));
+    }
+    expect("what it returns", found, vec![KEY.to_vec()])?;
+    ensure!(empty > 1, "{empty} messages were without entries");
+    expect("entries", state(&end)?.entries, EXPIRED + 1)
+}
+
+fn expired_entries_of_an_ended_map_are_removed_without_a_change(_: &Context) -> Result<()> {
+    const EXPIRED: u64 = 100;
+    let keeper = Keeper::new()?;
+    let table = 16 * PAGE as u64;
+    let mapped = Map {
+        table,
+        cell: 128,
+        flags: stored().flags | MAPPED,
+        ..stored()
+    };
+    for map in [stored(), mapped] {
+        let (stream, end) = restore_expired(&keeper, &map, EXPIRED)?;
+        let bytes = state(&end)?.bytes;
+        expect("END", keeper.detach(stream), Ok(()))?;
+        eventually("the expired entries are removed", || {
+            Ok((state(&end)?.entries == 1).then_some(()))
+        })?;
+        let seen = state(&end)?;
+        let numbers = (seen.expired, seen.sequence);
+        expect("expired, the last change", numbers, (EXPIRED, EXPIRED + 1))?;
+        eventually("their memory is free", || {
+            Ok((state(&end)?.bytes + 100 * EXPIRED < bytes).then_some(()))
+        })?;
+        expect("the other", get(&end, KEY), Ok(b"another".to_vec()))?;
+        if map.table != 0 {
+            let cells = Region::map(&end, MMAP_TABLE, table as usize, READ_ONLY)?;
+            let cells = cells.read(0, table as usize);
+            let is_left = cells.windows(5).any(|bytes| bytes == b"value");
+            ensure!(!is_left, "the table has values of removed entries");
+        }
+    }
+    Ok(())
 }
 
 /// Entries in another order than that of keys and of versions.

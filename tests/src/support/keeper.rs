@@ -24,7 +24,7 @@ use super::time::{Deadline, event_timeout, eventually, wait_grace_period};
 
 pub use sluice_abi::keeper::{
     ACK, Ack, CLOSED, CREATE, Create, DELETE, END, EXPIRE, End, Entry, Keep, Map, OPEN, READY,
-    RESTORE, RESUME, Ready, Restore, SET, SYNC, TABLES, UNLINK, UNLINKED,
+    RESTORE, RESTORE_MAX, RESUME, Ready, Restore, SET, SYNC, TABLES, UNLINK, UNLINKED,
 };
 
 /// Room for any message.

@@ -36,6 +36,8 @@ pub const DO_FLAGS: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
 
 const ERROR: u16 = libc::NLMSG_ERROR as u16;
 const DONE: u16 = libc::NLMSG_DONE as u16;
+/// To be ignored.
+const NOOP: u16 = libc::NLMSG_NOOP as u16;
 /// An error message has the header of the request only, and attributes follow it.
 const CAPPED: u16 = 0x100;
 const ACK_TLVS: u16 = 0x200;
@@ -531,7 +533,9 @@ impl Socket {
             if let Some(end) = message.end()? {
                 return Ok(Some(end));
             }
-            replies.push(message.attrs()?);
+            if message.kind != NOOP {
+                replies.push(message.attrs()?);
+            }
         }
         Ok(None)
     }
@@ -598,7 +602,7 @@ impl Socket {
         self.send(&Request::new(command::DUMP, map.clone()))
     }
 
-    /// The entries of the next message of a dump; None: its end.
+    /// The entries of the next message of a dump, which may have none; None: its end.
     pub fn next_of_dump(&self, sequence: u32) -> Result<Option<Vec<Dumped>>> {
         let mut replies = Vec::new();
         match self.receive_replies(sequence, &mut replies)? {
