@@ -491,6 +491,14 @@ channel_attach_or_put(struct sluice_channel *channel, const struct sluice_channe
 	return persist ? check_online(channel) : channel;
 }
 
+/* One that was restored has the owner and the mode that it was created with. */
+static bool may_have_new(const struct sluice_channel *new,
+			 const struct sluice_channel_request *request)
+{
+	return is_expected(new, request) && (uid_eq(current_fsuid(), new->uid) ||
+					     sluice_channel_permits(new, request->flags));
+}
+
 /* A new channel does not get its name. */
 static void channel_discard(struct sluice_channel *new)
 {
@@ -508,8 +516,7 @@ static struct sluice_channel *channel_create(const struct sluice_channel_request
 	new = request->kind->create(request);
 	if (IS_ERR(new))
 		return new;
-	/* One that was restored belongs to whoever created it first. */
-	if (!is_expected(new, request)) {
+	if (!may_have_new(new, request)) {
 		channel_discard(new);
 		return ERR_PTR(-EACCES);
 	}

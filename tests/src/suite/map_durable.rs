@@ -13,7 +13,7 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
-use crate::support::credentials::become_user_with_groups;
+use crate::support::credentials::{become_user, become_user_with_groups};
 use crate::support::ctl::{
     ANY_OWNER, BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
     expect_no_channel,
@@ -24,7 +24,7 @@ use crate::support::durable::{
 };
 use crate::support::event::Event;
 use crate::support::ioctl::raw;
-use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
+use crate::support::keeper::{self, CLOSED, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
 use crate::support::map::{
     self, CREATED, DEFAULT_CAPACITY, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op,
     Params, STEP_DELETE, STEP_GET, STEP_SET, Step, batch, delete, events, get, get_entry, put,
@@ -45,6 +45,7 @@ topic!(
         the_path_is_that_of_the_scope,
         a_stored_map_is_restored_for_the_open,
         a_create_gets_no_stored_map_of_another_user,
+        the_kernel_compares_the_mode_of_a_stored_map_with_its_opener,
         the_keeper_decides_the_parameters_of_a_stored_map,
         an_error_of_the_keeper_fails_the_open,
         estale_makes_the_open_look_again,
@@ -258,6 +259,27 @@ fn a_create_gets_no_stored_map_of_another_user(_: &Context) -> Result<()> {
     // It has not read that the stream has ended.
     drop(keeper);
     expect_no_channel(&maps.0)
+}
+
+fn the_kernel_compares_the_mode_of_a_stored_map_with_its_opener(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let refused = Err(Errno::EACCES as i32);
+    for (mode, expected) in [(0o600, refused), (0o664, refused), (0o606, Ok(()))] {
+        let opener = spawn("another user", || {
+            become_user(1002)?;
+            Ok(open_result(&Maps::new()?, NEW | ANY_OWNER, durable(0)))
+        })?;
+        let stream = keeper.answer_open_with(LIMIT, |map| {
+            map.mode = mode;
+            (map.uid, map.gid) = (1001, 1001);
+        })?;
+        expect(&format!("mode {mode:o}"), opener.finish()?, expected)?;
+        if expected.is_err() {
+            keeper.expect_next(CLOSED, stream)?;
+            expect_no_channel(&maps.0)?;
+        }
+    }
+    Ok(())
 }
 
 fn the_keeper_decides_the_parameters_of_a_stored_map(_: &Context) -> Result<()> {
