@@ -4,7 +4,7 @@
  * its state is in this file.
  *
  * All reads and calls take the keeper's mutex, which no other process ever waits for: while they
- * copy, what they copy is not freed, because only they free it.
+ * copy, what they copy is not freed, because only they free it. A new map is created without it.
  */
 #include <linux/anon_inodes.h>
 #include <linux/capability.h>
@@ -113,6 +113,7 @@ static __poll_t keeper_poll(struct file *file, poll_table *table)
 
 /* ---- calls ---- */
 
+/* Takes the mutex itself: the pages of a large table would delay the other calls. */
 static long keeper_create(struct sluice_keep_create __user *user)
 {
 	struct sluice_keep_create create;
@@ -127,7 +128,7 @@ static long keeper_create(struct sluice_keep_create __user *user)
 	if (!ret && put_user(create.stream, &user->stream))
 		ret = -EFAULT;
 	if (!ret)
-		ret = sluice_map_begin_restoring(&create, &map);
+		ret = sluice_map_begin_restoring(&create, &map, &keeper_mutex);
 	return ret ?: put_user(create.stream, &user->stream);
 }
 
@@ -262,8 +263,6 @@ static long keeper_end(struct sluice_keep_end __user *user)
 static long call(unsigned int number, void __user *user)
 {
 	switch (number) {
-	case _IOC_NR(SLUICE_KEEP_CREATE):
-		return keeper_create(user);
 	case _IOC_NR(SLUICE_KEEP_RESTORE):
 		return keeper_restore(user);
 	case _IOC_NR(SLUICE_KEEP_READY):
@@ -283,6 +282,8 @@ static long keeper_ioctl(struct file *file, unsigned int command, unsigned long 
 
 	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
 		return -ENOTTY;
+	if (_IOC_NR(command) == _IOC_NR(SLUICE_KEEP_CREATE))
+		return keeper_create((void __user *)argument);
 	if (mutex_lock_interruptible(&keeper_mutex))
 		return -ERESTARTSYS;
 	ret = call(_IOC_NR(command), (void __user *)argument);

@@ -103,6 +103,7 @@ struct sluice_map_value {
 	u8 bytes[];
 };
 
+struct mutex;
 struct sluice_map_mapped;
 struct sluice_stream;
 struct sluice_stream_record;
@@ -790,14 +791,15 @@ void sluice_map_free(struct sluice_channel *channel);
  * sluice_map_begin_restoring() - executes SLUICE_KEEP_CREATE
  * @create: the stream of an open, or 0: a new map; out: the stream of the new map
  * @keep: what was stored of the map
+ * @calls: the mutex of the keeper's calls, which is taken for all but the creation of a new map
  *
  * Return: 0; -EINVAL: the parameters are invalid, or the stream does not wait for them; -ENOENT:
  * there is no such stream, or it has ended; -EEXIST: a channel has the name of the new map;
- * -ENOSPC, -EDQUOT: a limit of a scope, or of a user; -ENOMEM; or an error of
- * sluice_ctl_access_scope() or sluice_channel_lookup().
+ * -ENOSPC, -EDQUOT: a limit of a scope, or of a user; -ENOMEM; -ERESTARTSYS: a signal is pending;
+ * or an error of sluice_ctl_access_scope() or sluice_channel_lookup().
  */
 int sluice_map_begin_restoring(struct sluice_keep_create *create,
-			       const struct sluice_keep_map *keep);
+			       const struct sluice_keep_map *keep, struct mutex *calls);
 
 /**
  * sluice_map_restore() - restores one entry of SLUICE_KEEP_RESTORE

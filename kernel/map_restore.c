@@ -2,6 +2,7 @@
 /* The restoration of durable maps by the keeper. */
 #include <linux/err.h>
 #include <linux/memcontrol.h>
+#include <linux/mutex.h>
 #include <linux/sched/mm.h>
 
 #include "ctl.h"
@@ -123,9 +124,24 @@ static struct sluice_map *alloc_restored(const struct sluice_channel_request *re
 	return map;
 }
 
+/* The calls of the keeper find the map from now on, and may end it. */
+static int register_restored(struct sluice_map *map, struct sluice_keep_create *create, gfp_t gfp,
+			     struct mutex *calls)
+{
+	int err = mutex_lock_interruptible(calls) ? -ERESTARTSYS : 0;
+
+	if (!err) {
+		err = sluice_stream_register_restored(map->stream, gfp);
+		if (!err)
+			create->stream = map->stream->number;
+		mutex_unlock(calls);
+	}
+	return err;
+}
+
 /* A map that the keeper restores on its own account. */
 static int create_restored(struct sluice_keep_create *create,
-			   const struct sluice_channel_request *request)
+			   const struct sluice_channel_request *request, struct mutex *calls)
 {
 	struct sluice_map *map;
 	int err = check_name(request);
@@ -138,17 +154,15 @@ static int create_restored(struct sluice_keep_create *create,
 	err = sluice_quota_commit(map->channel.charge);
 	if (!err) {
 		set_stored(map, create, request->params);
-		err = sluice_stream_register_restored(map->stream, request->gfp);
+		err = register_restored(map, create, request->gfp, calls);
 	}
 	if (err)
 		sluice_channel_put(&map->channel);
-	else
-		create->stream = map->stream->number;
 	return err;
 }
 
 static int begin_alone(struct sluice_keep_create *create, const struct sluice_keep_map *keep,
-		       const struct sluice_channel_owner *owner)
+		       const struct sluice_channel_owner *owner, struct mutex *calls)
 {
 	struct sluice_map_params params = params_of(keep);
 	struct sluice_channel_request request = {
@@ -167,13 +181,13 @@ static int begin_alone(struct sluice_keep_create *create, const struct sluice_ke
 	err = sluice_ctl_access_scope(&request.access, create->scope_fd);
 	if (err)
 		return err;
-	err = create_restored(create, &request);
+	err = create_restored(create, &request, calls);
 	sluice_scope_put(request.access.scope);
 	return err;
 }
 
 int sluice_map_begin_restoring(struct sluice_keep_create *create,
-			       const struct sluice_keep_map *keep)
+			       const struct sluice_keep_map *keep, struct mutex *calls)
 {
 	struct sluice_channel_owner owner = {
 		.uid = make_kuid(&init_user_ns, keep->uid),
@@ -183,8 +197,14 @@ int sluice_map_begin_restoring(struct sluice_keep_create *create,
 
 	if (err)
 		return err;
-	return create->stream ? begin_for_open(create, keep, &owner) :
-				begin_alone(create, keep, &owner);
+	if (!create->stream)
+		return begin_alone(create, keep, &owner, calls);
+	err = mutex_lock_interruptible(calls) ? -ERESTARTSYS : 0;
+	if (!err) {
+		err = begin_for_open(create, keep, &owner);
+		mutex_unlock(calls);
+	}
+	return err;
 }
 
 /* The time to live that is left. False: its time has passed. */

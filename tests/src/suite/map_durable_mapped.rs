@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Durable maps with a table that readers map: what the keeper is told, and what is restored.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::errno::Errno;
 use sluice::Map as Library;
 use sluice_abi::map::{MAPPED, MMAP_TABLE};
@@ -15,7 +18,10 @@ use crate::support::ctl::OWN;
 use crate::support::durable::{
     DURABLE, NEW, STREAM_MAX, blocked, durable, failed, open, open_result, post, set_with,
 };
-use crate::support::keeper::{Keeper, LIMIT, Map, Message, OPEN, RESUME, SET, Stored, answering};
+use crate::support::ioctl::raw;
+use crate::support::keeper::{
+    Ack, CREATE, Create, Keeper, LIMIT, Map, Message, OPEN, RESUME, SET, Stored, answering,
+};
 use crate::support::map::{Maps, NAME, Params, get_entry, state};
 use crate::support::memory::PAGE;
 use crate::support::ring::{READ_ONLY, Region};
@@ -28,6 +34,7 @@ topic!(
         the_keeper_is_told_of_the_table,
         a_change_is_found_before_it_is_stored,
         a_restored_map_has_its_table,
+        a_large_table_does_not_delay_other_calls_of_the_keeper,
         an_open_allocates_the_table_that_is_stored,
         an_open_forgets_the_table_that_is_not_stored_any_more,
         an_open_that_asks_again_is_charged_once,
@@ -158,6 +165,41 @@ fn a_restored_map_has_its_table(_: &Context) -> Result<()> {
         keeper.ack(stream, SEQUENCE + 1)?;
         expect("END", keeper.detach(stream), Ok(()))?;
     }
+    Ok(())
+}
+
+fn a_large_table_does_not_delay_other_calls_of_the_keeper(_: &Context) -> Result<()> {
+    const LARGE: u64 = 128 << 20;
+    let keeper = Keeper::new()?;
+    let ended = AtomicBool::new(false);
+    let map = stored(LARGE, 0);
+    let fd = keeper.as_fd();
+    let (creation, longest) = thread::scope(|scope| {
+        let creator = scope.spawn(|| {
+            let begin = Instant::now();
+            let mut create = Create::new(0, OWN, &map, SEQUENCE, LIMIT);
+            let created = raw(&fd, CREATE, &mut create);
+            ended.store(true, Ordering::Release);
+            created.map(|()| (create.stream, begin.elapsed()))
+        });
+        let mut longest = Duration::ZERO;
+        while !ended.load(Ordering::Acquire) {
+            let begin = Instant::now();
+            let acknowledged = keeper.send_ack(Ack::new(u64::MAX, 0, 0, 0));
+            expect("ACK", acknowledged, Err(Errno::ENOENT))?;
+            longest = longest.max(begin.elapsed());
+        }
+        let creation = creator
+            .join()
+            .map_err(|_| anyhow!("the creator panicked"))?;
+        anyhow::Ok((creation.context("CREATE")?, longest))
+    })?;
+    let (stream, duration) = creation;
+    expect("READY", keeper.refuse(stream, Errno::EIO), Ok(()))?;
+    ensure!(
+        longest < duration / 2,
+        "a call took {longest:?} of the {duration:?} that the table took"
+    );
     Ok(())
 }
 
