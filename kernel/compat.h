@@ -17,7 +17,8 @@
 
 /* Kconfig has no effect outside of the kernel tree. */
 #if !defined(CONFIG_64BIT) || !defined(CONFIG_MMU) || !defined(CONFIG_NET) || \
-	!defined(CONFIG_CGROUPS) || !defined(CONFIG_MEMCG) || !defined(CONFIG_TRACEPOINTS) || \
+	!defined(CONFIG_CGROUPS) || !defined(CONFIG_MEMCG) || \
+	!defined(CONFIG_SOCK_CGROUP_DATA) || !defined(CONFIG_TRACEPOINTS) || \
 	!defined(CONFIG_IRQ_WORK) || defined(CONFIG_CPU_CACHE_ALIASING)
 #error "This kernel lacks an option that Sluice depends on; kernel/Kconfig lists them"
 #endif
