@@ -47,6 +47,21 @@ static bool is_cgroup2(const struct path *root, const char *name)
 	return cgroup2;
 }
 
+/* The root of process 1, with a reference; unless its first thread has exited. */
+static void init_get_root(struct path *root)
+{
+	struct task_struct *init;
+
+	/* The thread may exit, and another one of the process takes its place. */
+	rcu_read_lock();
+	init = READ_ONCE(init_pid_ns.child_reaper);
+	task_lock(init);
+	if (init->fs)
+		get_fs_root(init->fs, root);
+	task_unlock(init);
+	rcu_read_unlock();
+}
+
 /*
  * The kernel has no interface for modules to determine whether the host uses a unified hierarchy.
  * Without one every process is in its root. A mount elsewhere proves nothing: any user can mount
@@ -55,17 +70,12 @@ static bool is_cgroup2(const struct path *root, const char *name)
  */
 static bool host_uses_unified_hierarchy(void)
 {
-	struct task_struct *init = init_pid_ns.child_reaper;
-	struct path root;
+	struct path root = {};
 	bool uses;
 
-	task_lock(init);
-	if (!init->fs) {	/* its first thread has exited */
-		task_unlock(init);
+	init_get_root(&root);
+	if (!root.mnt)
 		return false;
-	}
-	get_fs_root(init->fs, &root);
-	task_unlock(init);
 	uses = is_cgroup2(&root, "sys/fs/cgroup") || is_cgroup2(&root, "sys/fs/cgroup/unified");
 	path_put(&root);
 	return uses;
