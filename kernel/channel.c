@@ -66,7 +66,7 @@ static bool is_fowner(const struct sluice_channel *channel,
 	struct user_namespace *ns = current->nsproxy->cgroup_ns->user_ns;
 
 	return access->at_or_below_root && kuid_has_mapping(ns, channel->uid) &&
-	       kgid_has_mapping(ns, channel->gid) && ns_capable(ns, CAP_FOWNER);
+	       kgid_has_mapping(ns, channel->gid) && ns_capable_noaudit(ns, CAP_FOWNER);
 }
 
 /* Permission to unlink it or to make it persistent. 0, -EACCES, -EPERM. */
