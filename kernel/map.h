@@ -323,12 +323,10 @@ void sluice_map_expiry_disarm(struct sluice_map *map);
 bool sluice_map_expiry_is_due(struct sluice_map *map);
 
 /**
- * sluice_map_expiry_flush() - waits until entries that are about to be removed are removed
+ * sluice_map_expiry_hasten() - starts the worker, if its timer has expired or is about to
  * @map: the map
- *
- * Context: may sleep.
  */
-void sluice_map_expiry_flush(struct sluice_map *map);
+void sluice_map_expiry_hasten(struct sluice_map *map);
 
 /* ---- map_entry.c: keys, the table, and the end of entries and values ---- */
 

@@ -46,12 +46,10 @@ bool sluice_map_expiry_is_due(struct sluice_map *map)
 	return READ_ONCE(map->armed) <= ktime_get_boottime_ns() || work_busy(&map->expiry);
 }
 
-void sluice_map_expiry_flush(struct sluice_map *map)
+void sluice_map_expiry_hasten(struct sluice_map *map)
 {
-	if (!sluice_map_expiry_is_due(map))
-		return;
-	queue_work(system_dfl_wq, &map->expiry);
-	flush_work(&map->expiry);
+	if (sluice_map_expiry_is_due(map))
+		queue_work(system_dfl_wq, &map->expiry);
 }
 
 void sluice_map_expiry_init(struct sluice_map *map, work_func_t worker)

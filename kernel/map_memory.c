@@ -81,10 +81,11 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned lo
 {
 	if (time_after(jiffies, deadline))
 		return -ENOSPC;
-	sluice_map_expiry_flush(map);
+	/* Does not wait until it has removed all, which may take long, and no signal would end. */
+	sluice_map_expiry_hasten(map);
 	/*
 	 * Without a wait the attempts would be a loop: @bytes is less than what is charged, and the
-	 * worker that enlarges the table wakes nobody.
+	 * workers that enlarge the table and remove entries wake nobody.
 	 */
 	if (may_have_memory(map, bytes))
 		schedule_timeout_interruptible(1);
