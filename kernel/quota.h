@@ -8,9 +8,11 @@
  * handle only for users:
  *
  * - For cgroups: in the channel's scope and its ancestors, up to the root of the creator's cgroup
- *   namespace. A container therefore gains nothing by creating child cgroups, and a container at
- *   its limit does not use up the quota of other containers. A scope that is neither that root nor
- *   below it is counted up to the top.
+ *   namespace. A container at its limit therefore does not use up the quota of other containers. It
+ *   gains nothing by creating child cgroups alone. But if its root creates cgroup namespaces in
+ *   them, what is created there is counted there, and in the container's cgroup no more: these
+ *   together are bounded by the third item, and without a user namespace by memory cgroups only. A
+ *   scope that is neither that root nor below it is counted up to the top.
  *
  * - For users: for the creator, separately in each cgroup namespace, so that the roots of two
  *   containers have separate limits. Any user can create such a namespace in a user namespace.
