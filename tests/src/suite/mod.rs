@@ -120,6 +120,7 @@ mod sigkill;
 mod signals;
 mod splice;
 mod stress;
+mod suspend;
 mod uring;
 mod vectors;
 mod wake_one;
@@ -220,6 +221,7 @@ pub const TOPICS: &[Topic] = &[
     hostile_memory::TOPIC,
     hostile_mappings::TOPIC,
     hotplug::TOPIC,
+    suspend::TOPIC,
     vectors::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,

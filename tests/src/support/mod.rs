@@ -38,9 +38,11 @@ pub mod signals;
 pub mod store;
 pub mod timer_trace;
 pub mod trace_buffer;
+pub mod traffic;
 pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
+pub mod waiters;
 pub mod wrong_clock;
 
 pub use sluice_testkit::{cgroup, child, hft, proc, process, random, shared, shared_map, time};

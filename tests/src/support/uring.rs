@@ -2,6 +2,7 @@
 //! io_uring with single requests.
 
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
 use std::time::Duration;
@@ -90,9 +91,13 @@ impl Ring {
         }
     }
 
-    /// As `result`, but sleeps in io_uring_enter(2) until a request is complete.
+    /// As `result`, but sleeps in io_uring_enter(2) until a request is complete, however often it is interrupted.
     pub fn wait_result(&mut self, name: u64) -> Result<Result<i32, Errno>> {
-        self.0.submit_and_wait(1).context("waiting in the ring")?;
+        while let Err(error) = self.0.submit_and_wait(1) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error).context("waiting in the ring");
+            }
+        }
         self.result(name)
     }
 
