@@ -233,7 +233,8 @@ impl Objects {
         ensure!(map::get(end, b"mine")? == b"1", "another value");
         let mut steps = [Step::new(STEP_SET, &Op::set(b"mine", b"2"))];
         map::batch(end, &mut steps)?;
-        ensure!(map::dump(end)?.len() >= 3, "the dump");
+        let dump = map::dump_with(end, 0, PAGE)?;
+        ensure!(dump.len() >= 3, "the dump");
         map::delete(end, b"mine")?;
         let watcher = self.maps.attach()?;
         map::watch(&watcher, map::NOW)?;
