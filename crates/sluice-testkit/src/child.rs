@@ -94,6 +94,11 @@ impl<T: DeserializeOwned> Child<T> {
         self.process.has_ended()
     }
 
+    /// Whether it has a result, or has ended without one.
+    pub fn has_reported(&self) -> Result<bool> {
+        Ok(poll::wait(&self.report, libc::POLLIN, 0).context("cannot poll a report")? != 0)
+    }
+
     pub fn wait_asleep_in(&self, call: Call) -> Result<()> {
         proc::wait_asleep_in(self.pid(), call).with_context(|| self.what.clone())
     }

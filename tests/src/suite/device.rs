@@ -4,9 +4,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
@@ -15,6 +14,7 @@ use crate::registry::{Context, topic};
 use crate::support::channel::{read_some, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
+use crate::support::fuse;
 use crate::support::proc::Call;
 
 topic!(
@@ -101,23 +101,13 @@ fn an_unprivileged_process_can_use_it(context: &Context) -> Result<()> {
 
 /// All misc devices are opened under one global mutex, so a driver that blocks in open would block them all.
 fn a_blocked_open_does_not_block_opens_of_other_devices(context: &Context) -> Result<()> {
-    const OTHER: &str = "/dev/fuse";
-    if !Path::new(OTHER).exists() {
-        let loaded = Command::new("modprobe")
-            .arg("fuse")
-            .status()
-            .context("running modprobe")?;
-        ensure!(
-            loaded.success(),
-            "modprobe fuse failed, and without it there is no {OTHER}"
-        );
-    }
+    fuse::load()?;
     let waiting = spawn("a blocked reader", || {
         context.channel.open_reader().map(drop)
     })?;
     waiting.wait_asleep_in(Call::Open)?;
     let other = spawn("an open of another device", || {
-        File::open(OTHER).with_context(|| format!("opening {OTHER}"))?;
+        File::open(fuse::DEVICE).context("opening /dev/fuse")?;
         Ok(())
     })?;
     other.finish()?;

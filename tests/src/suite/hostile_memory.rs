@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of callers that takes long to become present, in every operation of every kind, and memory that another thread
-//! rewrites while the kernel reads it.
+//! Memory of callers that takes long to become present, or never does, in every operation of every kind, and memory that
+//! another thread rewrites while the kernel reads it.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,8 +21,11 @@ use crate::support::bus::{self, Buses, Params as BusParams};
 use crate::support::channel::read_some;
 use crate::support::check::{expect, note};
 use crate::support::child::spawn_keeping;
+use crate::support::credentials::{NOBODY, become_user_namespace_root};
 use crate::support::ctl::{BOTH, CREATE, Ctl, NONBLOCK, OWN, Open, WRITE};
-use crate::support::fault_blocked::{FaultBlocked, FaultingBuffer, spawn_faulting_with};
+use crate::support::event::Event;
+use crate::support::fault_blocked::{FaultBlocked, FaultingBuffer, Provider, spawn_faulting_with};
+use crate::support::fuse;
 use crate::support::ioctl::{raw, raw_with_result};
 use crate::support::keeper;
 use crate::support::kernel::expect_no_objects;
@@ -52,6 +55,10 @@ topic!(
         a_kill_in_a_fault_of_a_durable_map_or_its_keeper_leaves_all_working,
         a_kill_in_a_fault_of_ctl_leaves_all_working,
         an_object_destroyed_during_a_page_fault_is_freed,
+        a_fuse_server_that_answers_late_delays_nobody,
+        a_fuse_server_of_a_user_without_privileges_delays_nobody,
+        a_fuse_server_that_never_answers_or_dies_ends_calls_only,
+        a_page_that_is_written_back_to_a_fuse_server_delays_nobody,
         a_length_of_an_operation_of_a_map_is_read_once,
         a_step_of_a_batch_is_read_once,
         a_name_is_read_once,
@@ -64,7 +71,11 @@ topic!(
 );
 
 /// The operation in a child, blocked in its first page fault.
-fn begin(objects: &Objects, operation: &Operation) -> Result<FaultBlocked<Result<i64, i32>>> {
+fn begin(
+    objects: &Objects,
+    operation: &Operation,
+    provider: Provider,
+) -> Result<FaultBlocked<Result<i64, i32>>> {
     let content = |page: *mut u8| {
         let mut bytes = [0; PAGE];
         let content = (operation.content)(objects, page as u64);
@@ -74,7 +85,8 @@ fn begin(objects: &Objects, operation: &Operation) -> Result<FaultBlocked<Result
     let body = |buffer: &FaultingBuffer| {
         Ok((operation.call)(objects, buffer.start()).map_err(|errno| errno as i32))
     };
-    spawn_faulting_with(operation.name, &objects.fds(), 0, content, body)?.wait_blocked()
+    let fds = objects.fds();
+    spawn_faulting_with(operation.name, provider, &fds, 0, content, body)?.wait_blocked()
 }
 
 /// In a child, so that a call that is delayed fails the test instead of hanging it.
@@ -102,9 +114,9 @@ fn for_each(
 }
 
 /// The operation delays nobody that docs/locking.md does not name, and then ends as it does in present memory.
-fn delays_nobody(operations: Vec<Operation>) -> Result<()> {
+fn delays_nobody(operations: Vec<Operation>, provider: Provider) -> Result<()> {
     for_each(operations, |operation, objects| {
-        let blocked = begin(&objects, operation)?;
+        let blocked = begin(&objects, operation, provider)?;
         others_work(&objects, operation.delays)?;
         blocked.expect_still_blocked()?;
         let result = blocked.resume()?.map_err(Errno::from_raw);
@@ -113,32 +125,32 @@ fn delays_nobody(operations: Vec<Operation>) -> Result<()> {
 }
 
 fn a_fault_in_a_call_of_a_pipe_delays_nobody(_: &Context) -> Result<()> {
-    delays_nobody(of_pipes())
+    delays_nobody(of_pipes(), Provider::Userfaultfd)
 }
 
 fn a_fault_in_a_call_of_a_ring_or_a_feed_delays_nobody(_: &Context) -> Result<()> {
-    delays_nobody(of_rings_and_feeds())
+    delays_nobody(of_rings_and_feeds(), Provider::Userfaultfd)
 }
 
 fn a_fault_in_a_call_of_a_bus_delays_nobody(_: &Context) -> Result<()> {
-    delays_nobody(of_buses())
+    delays_nobody(of_buses(), Provider::Userfaultfd)
 }
 
 fn a_fault_in_a_call_of_a_map_delays_nobody(_: &Context) -> Result<()> {
-    delays_nobody(of_maps())
+    delays_nobody(of_maps(), Provider::Userfaultfd)
 }
 
 fn a_fault_in_a_call_of_a_durable_map_or_its_keeper_delays_nobody(_: &Context) -> Result<()> {
-    delays_nobody(of_durable_maps())
+    delays_nobody(of_durable_maps(), Provider::Userfaultfd)
 }
 
 fn a_fault_in_a_call_of_ctl_delays_nobody(_: &Context) -> Result<()> {
-    delays_nobody(of_ctl())
+    delays_nobody(of_ctl(), Provider::Userfaultfd)
 }
 
 fn leaves_all_working(operations: Vec<Operation>) -> Result<()> {
     for_each(operations, |operation, objects| {
-        begin(&objects, operation)?.kill()?;
+        begin(&objects, operation, Provider::Userfaultfd)?.kill()?;
         others_work(&objects, Delays::Nobody)
     })
 }
@@ -171,7 +183,7 @@ fn an_object_destroyed_during_a_page_fault_is_freed(_: &Context) -> Result<()> {
         if operation.delays == Delays::Keeper {
             return Ok(());
         }
-        let blocked = begin(&objects, operation)?;
+        let blocked = begin(&objects, operation, Provider::Userfaultfd)?;
         let began = Instant::now();
         objects.maps.destroy().context("destroying the map")?;
         objects.buses.destroy().context("destroying the bus")?;
@@ -186,6 +198,85 @@ fn an_object_destroyed_during_a_page_fault_is_freed(_: &Context) -> Result<()> {
         // Its result is that of a destroyed object, or its own.
         blocked.resume().map(drop)
     })
+}
+
+// ---- memory of FUSE ----
+
+fn use_fuse() -> Result<()> {
+    fuse::load()?;
+    fuse::enter_mount_namespace()
+}
+
+/// Without the operations of maps, which are those of the next test.
+fn a_fuse_server_that_answers_late_delays_nobody(_: &Context) -> Result<()> {
+    use_fuse()?;
+    for operations in [
+        of_pipes,
+        of_rings_and_feeds,
+        of_buses,
+        of_durable_maps,
+        of_ctl,
+    ] {
+        delays_nobody(operations(), Provider::FuseRead)?;
+    }
+    Ok(())
+}
+
+/// The user is the server and the caller.
+fn a_fuse_server_of_a_user_without_privileges_delays_nobody(_: &Context) -> Result<()> {
+    fuse::load()?;
+    for_each(of_maps(), |operation, objects| {
+        let (begun, resume) = (Event::new()?, Event::new()?);
+        let fds = [&objects.fds()[..], &begun.fds(), &resume.fds()].concat();
+        let user = spawn_keeping("a user", &fds, || {
+            become_user_namespace_root(NOBODY)?;
+            fuse::enter_mount_namespace()?;
+            let blocked = begin(&objects, operation, Provider::FuseRead);
+            begun.notify()?;
+            let blocked = blocked?;
+            resume.wait("the others have finished")?;
+            blocked.expect_still_blocked()?;
+            blocked.resume()
+        })?;
+        begun.wait("the call of the user")?;
+        others_work(&objects, operation.delays)?;
+        resume.notify()?;
+        let result = user.finish()?.map_err(Errno::from_raw);
+        expect("its result", result, operation.expected)
+    })
+}
+
+/// An operation of several parts has a result for each.
+fn a_fuse_server_that_never_answers_or_dies_ends_calls_only(_: &Context) -> Result<()> {
+    use_fuse()?;
+    for_each(operations(), |operation, objects| {
+        begin(&objects, operation, Provider::FuseRead)?.kill()?;
+        let result = begin(&objects, operation, Provider::FuseRead)?.kill_server()?;
+        let result = result.map_err(Errno::from_raw);
+        let has_parts = operation.name.starts_with("MAP_BATCH: ") && result == operation.expected;
+        ensure!(result == Err(Errno::EFAULT) || has_parts, "{result:?}");
+        others_work(&objects, Delays::Nobody)
+    })
+}
+
+/// The operation waits when it stores its results, if it stores any.
+fn a_page_that_is_written_back_to_a_fuse_server_delays_nobody(_: &Context) -> Result<()> {
+    use_fuse()?;
+    let mut waiting = 0;
+    for_each(operations(), |operation, objects| {
+        let blocked = begin(&objects, operation, Provider::FuseWriteback)?;
+        if !blocked.waits_for_write()? {
+            return blocked.resume().map(drop);
+        }
+        waiting += 1;
+        others_work(&objects, operation.delays)?;
+        blocked.expect_still_blocked()?;
+        let result = blocked.resume()?.map_err(Errno::from_raw);
+        expect("its result", result, operation.expected)
+    })?;
+    note(format!("{waiting} of them wait for a write"));
+    ensure!(waiting > 0, "no operation waits");
+    Ok(())
 }
 
 // ---- rewritten memory ----

@@ -1,44 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child blocked in a page fault in the middle of a system call until the test resolves the fault: with
-//! userfaultfd(2) user space resolves faults, including those of the kernel's copies.
+//! A child blocked in a page fault in the middle of a system call until the test resolves the fault: with userfaultfd(2)
+//! or FUSE, user space resolves faults, including those of the kernel's copies.
 
-use std::os::fd::BorrowedFd;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::errno::Errno;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::child::{Child, spawn_keeping};
 use super::event::Event;
+use super::fuse;
 use super::memory::{Mapping, PAGE};
 use super::proc::Call;
-use super::time::Deadline;
+use super::time::{Deadline, eventually};
 use super::userfault::UserFault;
 
-/// Resident pages, followed by one whose first access blocks until `resume`.
-pub struct FaultingBuffer {
-    mapping: Mapping,
-    faults: UserFault,
+/// What makes the access to a page wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    Userfaultfd,
+    /// A page of a file, which a FUSE server provides.
+    FuseRead,
+    /// A page that is present, while it is written back to a FUSE server. Only writes to it wait.
+    FuseWriteback,
 }
 
+/// Resident pages, followed by one whose first access blocks until `resume`.
+pub struct FaultingBuffer(Mapping);
+
 impl FaultingBuffer {
-    fn new(ready_pages: usize) -> Result<Self> {
-        let faults = UserFault::open()?;
-        let mapping = Mapping::new(ready_pages + 1)?;
-        for page in 0..ready_pages {
+    fn make_resident(&self) {
+        for at in (0..self.len() - PAGE).step_by(PAGE) {
             // SAFETY: within our own mapping.
-            unsafe { mapping.start().add(page * PAGE).write_volatile(0) };
+            unsafe { self.start().add(at).write_volatile(0) };
         }
-        let slow = mapping.start().wrapping_add(ready_pages * PAGE);
-        faults.watch(slow, PAGE)?;
-        Ok(FaultingBuffer { mapping, faults })
+    }
+
+    fn slow_page(&self) -> *mut u8 {
+        self.start().wrapping_add(self.len() - PAGE)
+    }
+
+    /// Makes it read-only until the server has answered the request to write it.
+    fn write_back(&self, file: &File) -> Result<()> {
+        let page = self.slow_page();
+        // SAFETY: our own page, to which no reference exists.
+        unsafe { page.write_volatile(page.read_volatile()) };
+        let (fd, flags) = (file.as_raw_fd(), libc::SYNC_FILE_RANGE_WRITE);
+        // SAFETY: takes numbers only.
+        let ret = unsafe { libc::sync_file_range(fd, 0, 0, flags) };
+        Errno::result(ret).context("writing a page back").map(drop)
     }
 
     pub fn start(&self) -> *mut u8 {
-        self.mapping.start()
+        self.0.start()
     }
 
     pub fn len(&self) -> usize {
-        self.mapping.len()
+        self.0.len()
     }
 
     /// The content of the buffer; only after the fault.
@@ -47,18 +67,12 @@ impl FaultingBuffer {
         // SAFETY: our own readable memory, which is not written meanwhile.
         unsafe { std::slice::from_raw_parts(self.start(), count) }.to_vec()
     }
-
-    fn wait_fault(&self) -> Result<*mut u8> {
-        let deadline = Deadline::for_event();
-        self.faults
-            .next(&deadline)?
-            .with_context(|| format!("no page fault within {:?}", deadline.span()))
-    }
 }
 
 /// A child whose buffer has a missing page.
 pub struct Faulting<T> {
     what: String,
+    fuse: Option<(Child<()>, File)>,
     child: Child<T>,
     faulted: Event,
     resume: Event,
@@ -66,6 +80,8 @@ pub struct Faulting<T> {
 
 /// A child blocked in a page fault.
 pub struct FaultBlocked<T> {
+    /// The server ends first, because only that ends some waits.
+    fuse: Option<(Child<()>, File)>,
     child: Child<T>,
     resume: Event,
 }
@@ -109,12 +125,20 @@ where
     F: FnOnce(&FaultingBuffer) -> Result<T>,
 {
     let content = |_: *mut u8| [FAULT_BYTE; PAGE];
-    spawn_faulting_with(what, keep, ready_pages, content, body)
+    spawn_faulting_with(
+        what,
+        Provider::Userfaultfd,
+        keep,
+        ready_pages,
+        content,
+        body,
+    )
 }
 
 /// As `spawn_faulting_keeping`; after the fault the missing page has the content that `content` returns for its address.
 pub fn spawn_faulting_with<T, F>(
     what: &str,
+    provider: Provider,
     keep: &[BorrowedFd],
     ready_pages: usize,
     content: impl FnOnce(*mut u8) -> [u8; PAGE],
@@ -124,22 +148,39 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce(&FaultingBuffer) -> Result<T>,
 {
-    UserFault::open()?;
     let faulted = Event::new()?;
     let resume = Event::new()?;
-    let keep = [keep, &faulted.fds(), &resume.fds()].concat();
+    let buffer = FaultingBuffer(Mapping::new(ready_pages + 1)?);
+    let content = content(buffer.slow_page());
+    let serve = |held| fuse::serve(&content, held, &faulted, &resume).map(Some);
+    let fuse = match provider {
+        Provider::Userfaultfd => UserFault::open().map(|_| None),
+        Provider::FuseRead => serve(fuse::READ),
+        Provider::FuseWriteback => serve(fuse::WRITE),
+    }?;
+    let mut keep = [keep, &faulted.fds(), &resume.fds()].concat();
+    keep.extend(fuse.iter().map(|(_, file)| file.as_fd()));
     let child = spawn_keeping(what, &keep, || {
-        let buffer = FaultingBuffer::new(ready_pages)?;
-        let content = content(buffer.start().wrapping_add(ready_pages * PAGE));
+        buffer.make_resident();
+        if let Some((_, file)) = &fuse {
+            buffer.0.map_last_page(file)?;
+            if provider == Provider::FuseWriteback {
+                buffer.write_back(file)?;
+            }
+            return body(&buffer);
+        }
+        let faults = UserFault::open()?;
+        faults.watch(buffer.slow_page(), PAGE)?;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                answer_fault(&buffer, &faulted, &resume, &content).expect("the fault is resolved")
+                answer_fault(&faults, &faulted, &resume, &content).expect("the fault is resolved")
             });
             body(&buffer)
         })
     })?;
     Ok(Faulting {
         what: what.to_owned(),
+        fuse,
         child,
         faulted,
         resume,
@@ -154,6 +195,7 @@ impl<T: Serialize + DeserializeOwned> Faulting<T> {
     pub fn wait_blocked(self) -> Result<FaultBlocked<T>> {
         let Faulting {
             what,
+            fuse,
             child,
             faulted,
             resume,
@@ -167,20 +209,27 @@ impl<T: Serialize + DeserializeOwned> Faulting<T> {
             }
             return Err(error);
         }
-        Ok(FaultBlocked { child, resume })
+        Ok(FaultBlocked {
+            fuse,
+            child,
+            resume,
+        })
     }
 }
 
 fn answer_fault(
-    buffer: &FaultingBuffer,
+    faults: &UserFault,
     faulted: &Event,
     resume: &Event,
     content: &[u8; PAGE],
 ) -> Result<()> {
-    let page = buffer.wait_fault()?;
+    let deadline = Deadline::for_event();
+    let page = faults
+        .next(&deadline)?
+        .with_context(|| format!("no page fault within {:?}", deadline.span()))?;
     faulted.notify()?;
     resume.wait("the test resolves the fault")?;
-    buffer.faults.fill(page, content)
+    faults.fill(page, content)
 }
 
 impl<T: Serialize + DeserializeOwned> FaultBlocked<T> {
@@ -192,6 +241,27 @@ impl<T: Serialize + DeserializeOwned> FaultBlocked<T> {
 
     pub fn kill(self) -> Result<()> {
         self.child.kill()
+    }
+
+    /// Kills the FUSE server instead, and returns the result of the child.
+    pub fn kill_server(self) -> Result<T> {
+        let (server, _file) = self.fuse.context("there is no server")?;
+        server.kill()?;
+        self.child.finish()
+    }
+
+    /// Whether its call waits for a page that is written back: waits until it does, or has a result. Rarely the kernel
+    /// writes the page back so early that the child waits before its call.
+    pub fn waits_for_write(&self) -> Result<bool> {
+        let stack = format!("/proc/{}/stack", self.child.pid());
+        eventually("it waits for a page or has a result", || {
+            if self.child.has_reported()? {
+                return Ok(Some(false));
+            }
+            let stack = fs::read_to_string(&stack).context("reading the stack of a process")?;
+            let waits = stack.contains("fuse_page_mkwrite");
+            Ok(waits.then(|| stack.contains("[sluice]")))
+        })
     }
 
     pub fn expect_still_blocked(&self) -> Result<()> {

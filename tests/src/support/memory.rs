@@ -67,6 +67,19 @@ impl Mapping {
         Ok(())
     }
 
+    /// Replaces the last page by the first one of this file.
+    pub fn map_last_page(&self, file: &impl AsFd) -> Result<()> {
+        let last = self.start.wrapping_add(self.len - PAGE).cast();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (flags, fd) = (libc::MAP_SHARED | libc::MAP_FIXED, file.as_fd());
+        // SAFETY: replaces only a page of our own mapping, to which no Rust reference exists.
+        let mapped = unsafe { libc::mmap(last, PAGE, protection, flags, fd.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(Errno::last()).context("mapping a page of a file");
+        }
+        Ok(())
+    }
+
     /// Makes everything from `offset`, a multiple of a page, inaccessible. The addresses stay reserved, so that any
     /// access faults.
     pub fn unmap_from(&self, offset: usize) -> Result<()> {

@@ -16,6 +16,7 @@ pub mod fail_nth;
 pub mod fault_blocked;
 pub mod fd_passing;
 pub mod feed;
+pub mod fuse;
 pub mod ioctl;
 pub mod keeper;
 pub mod kernel;

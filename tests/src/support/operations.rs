@@ -2,6 +2,7 @@
 //! Every operation of every kind that uses memory of its caller, as a table, and objects of every kind for them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
@@ -84,6 +85,8 @@ pub const VALUE: &[u8] = b"value";
 /// Where the parts of an operation are in its page.
 const SECOND: u64 = 1024;
 const THIRD: u64 = 2048;
+/// What a call reads into if not into its page.
+static ROOM: AtomicU64 = AtomicU64::new(0);
 
 impl Objects {
     pub fn new() -> Result<Self> {
@@ -359,10 +362,10 @@ fn setting(value: u64) -> Vec<u8> {
     whole(&Setting::new(value))
 }
 
-fn io_vector(at: u64, length: usize) -> Vec<u8> {
-    let vector = [at + SECOND, length as u64];
-    let bytes: Vec<u8> = vector.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    parts(&[(0, &bytes), (SECOND, VALUE)])
+/// An array of one buffer, which is somewhere else.
+fn io_vector(buffer: *const u8, length: usize) -> Vec<u8> {
+    let vector = [buffer as usize, length];
+    vector.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 fn vectored(call: libc::c_long, end: &impl AsFd, page: *mut u8) -> nix::Result<i64> {
@@ -438,9 +441,9 @@ pub fn of_pipes() -> Vec<Operation> {
         "read of a pipe", Readers, nothing, |w, p| size(read_at(&w.reader, p, VALUE.len())), Ok(LENGTH);
         "write to a pipe", Writers, value_alone, |w, p| size(write_at(&w.writer, p, VALUE.len())), Ok(LENGTH);
         "readv of a pipe: the array", Nobody,
-            |_, at| io_vector(at, 64), |w, p| vectored(libc::SYS_readv, &w.reader, p), Ok(LENGTH);
+            |_, _| io_vector(ROOM.as_ptr().cast(), size_of_val(&ROOM)), |w, p| vectored(libc::SYS_readv, &w.reader, p), Ok(LENGTH);
         "writev to a pipe: the array", Nobody,
-            |_, at| io_vector(at, VALUE.len()), |w, p| vectored(libc::SYS_writev, &w.writer, p), Ok(LENGTH);
+            |_, _| io_vector(VALUE.as_ptr(), VALUE.len()), |w, p| vectored(libc::SYS_writev, &w.writer, p), Ok(LENGTH);
         "PIPE_INFO", Nobody, |_, _| whole(&PipeInfo::EMPTY), |w, p| ioctl(&w.reader, PIPE_INFO, p), Ok(0);
         "PIPE_SET_CAPACITY", Nobody, |_, _| setting(1 << 17), |w, p| ioctl(&w.writer, PIPE_SET_CAPACITY, p), Ok(0);
         "PIPE_SET_SPIN", Nobody, |_, _| setting(1000), |w, p| ioctl(&w.reader, PIPE_SET_SPIN, p), Ok(0);
