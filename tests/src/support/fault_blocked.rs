@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::child::{Child, spawn_keeping};
@@ -250,18 +251,23 @@ impl<T: Serialize + DeserializeOwned> FaultBlocked<T> {
         self.child.finish()
     }
 
-    /// Whether its call waits for a page that is written back: waits until it does, or has a result. Rarely the kernel
-    /// writes the page back so early that the child waits before its call.
-    pub fn waits_for_write(&self) -> Result<bool> {
+    /// Waits until the child waits for a page that is written back, or has a result. `None`: the kernel writes the page
+    /// back so early that the child waits before its call.
+    pub fn waits_for_write(&self) -> Result<Option<bool>> {
         let stack = format!("/proc/{}/stack", self.child.pid());
         eventually("it waits for a page or has a result", || {
             if self.child.has_reported()? {
-                return Ok(Some(false));
+                return Ok(Some(Some(false)));
             }
             let stack = fs::read_to_string(&stack).context("reading the stack of a process")?;
-            let waits = stack.contains("fuse_page_mkwrite");
-            Ok(waits.then(|| stack.contains("[sluice]")))
+            let is_in_call = stack.contains("[sluice]").then_some(true);
+            Ok(stack.contains("fuse_page_mkwrite").then_some(is_in_call))
         })
+    }
+
+    /// Kills the child before the end of its wait, which nothing interrupts.
+    pub fn abandon(self) -> Result<()> {
+        self.child.signal(Signal::SIGKILL)
     }
 
     pub fn expect_still_blocked(&self) -> Result<()> {
