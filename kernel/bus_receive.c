@@ -396,10 +396,14 @@ static int try_receive(struct receipt *receipt)
 	}
 }
 
-/* A buffer for a message of this size. The next one may be longer, so few buffers are needed. */
+/*
+ * A buffer for a message of this size. Instead of one that is too short, because a longer message
+ * is the next one by now, one for any message: a call needs no third one.
+ */
 static int bus_receive_get_buffer(struct receipt *receipt)
 {
-	receipt->room = max(receipt->needed, 2 * receipt->room);
+	receipt->room = receipt->buffer ? SLUICE_BUS_MESSAGE_MAX + sizeof(struct framing) :
+					  receipt->needed;
 	kvfree(receipt->buffer);
 	receipt->buffer = kvmalloc(receipt->room, SLUICE_QUOTA_GFP);
 	return receipt->buffer ? 0 : -ENOMEM;
@@ -431,8 +435,10 @@ static int bus_receive_copy_buffer(struct receipt *receipt)
 
 	if (!err && later)
 		err = receive_buffered(receipt);
-	if (!err)
+	if (!err) {
+		receipt->stale = 0;
 		return 0;
+	}
 	bus_receive_forget(receipt);
 	iov_iter_revert(receipt->to, copied);
 	if (!later)

@@ -56,6 +56,7 @@ topic!(
         a_slow_receiver_that_drops_loses_what_is_overtaken,
         a_receiver_of_long_messages_is_not_overtaken_for_ever,
         an_overtaken_receiver_without_memory_loses_a_message,
+        long_messages_of_a_batch_need_no_more_memory_each,
         a_sender_killed_in_a_fault_sends_nothing,
         a_receiver_killed_in_a_fault_leaves_the_bus,
         a_bus_destroyed_during_a_fault_is_epipe,
@@ -647,6 +648,20 @@ fn an_overtaken_receiver_without_memory_loses_a_message(_: &Context) -> Result<(
         next.frame.lost + 1,
         next.frame.sequence,
     )
+}
+
+/// Each is copied through a buffer.
+fn long_messages_of_a_batch_need_no_more_memory_each(_: &Context) -> Result<()> {
+    skip_without_long_messages()?;
+    let buses = Buses::new()?;
+    let sender = buses.create_sized(broadcast(), 4 << 20)?;
+    let subscriber = buses.subscribe(Params {
+        format: BATCHED,
+        ..with_policy(BLOCK)
+    })?;
+    send_numbered(&sender, 0, 20, 66 << 10)?;
+    let batch = read_some(&subscriber, 2 << 20).context("receiving")?;
+    expect("messages", parse_batch(&batch)?.len(), 20)
 }
 
 fn a_sender_killed_in_a_fault_sends_nothing(_: &Context) -> Result<()> {
