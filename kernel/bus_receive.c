@@ -4,9 +4,10 @@
  *
  * The message is copied while the cursor is claimed, and so are several short ones of a batch. As
  * in bus_send.c, a long message goes through a buffer of the kernel, and so does one whose
- * destination is not present. It is received after the copy from the buffer, so that it stays if
- * that fails. Until then senders may overtake the cursor, and other calls receive the message. A
- * call that has copied STALE_MAX messages in vain receives the next one before the copy.
+ * destination is not present. A message in the buffer is received after it was copied to the user,
+ * so that it stays on the bus if the copy fails. Until then senders may overtake the cursor, and
+ * other calls receive the message: it is stale. After STALE_MAX stale messages a call receives the
+ * next one before the copy.
  */
 #include <linux/err.h>
 #include <linux/minmax.h>
@@ -61,7 +62,7 @@ struct receipt {
 	void *buffer;			/* instead of the destination, if not NULL */
 	size_t room;			/* bytes of the buffer */
 	u64 sequence;			/* of the message in the buffer */
-	unsigned int stale;		/* messages that were copied from the buffer in vain */
+	unsigned int stale;		/* stale messages since one was received */
 };
 
 /* ---- the next message ---- */
@@ -397,8 +398,8 @@ static int try_receive(struct receipt *receipt)
 }
 
 /*
- * A buffer for a message of this size. Instead of one that is too short, because a longer message
- * is the next one by now, one for any message: a call needs no third one.
+ * A buffer for a message of this size. If there is one already, the next message is longer: the new
+ * buffer has room for any message, so that a third one is never needed.
  */
 static int bus_receive_get_buffer(struct receipt *receipt)
 {

@@ -165,7 +165,7 @@ static struct sluice_feed_session *feed_claim_session(struct sluice_feed_endpoin
 	return claimed(end)->maps == maps ? claimed(end) : ERR_PTR(-EBUSY);
 }
 
-/* As feed_claim_session(), without mmap_lock, which is not held while others free their memory. */
+/* As feed_claim_session(), but may wait for deferred frees: not for a caller with mmap_lock. */
 static struct sluice_feed_session *feed_claim_unlocked(struct sluice_feed_endpoint *end, bool maps,
 						       bool nowait)
 {

@@ -79,7 +79,7 @@ static int lock_for_read(const struct kiocb *iocb)
 {
 	if (iocb->ki_flags & IOCB_NOWAIT)
 		return mutex_trylock(&keeper_mutex) ? 0 : -EAGAIN;
-	return mutex_lock_interruptible(&keeper_mutex) ? -ERESTARTSYS : 0;
+	return sluice_wait_for_mutex(&keeper_mutex);
 }
 
 static ssize_t keeper_read_iter(struct kiocb *iocb, struct iov_iter *to)
@@ -284,8 +284,9 @@ static long keeper_ioctl(struct file *file, unsigned int command, unsigned long 
 		return -ENOTTY;
 	if (_IOC_NR(command) == _IOC_NR(SLUICE_KEEP_CREATE))
 		return keeper_create((void __user *)argument);
-	if (mutex_lock_interruptible(&keeper_mutex))
-		return -ERESTARTSYS;
+	ret = sluice_wait_for_mutex(&keeper_mutex);
+	if (ret)
+		return ret;
 	ret = call(_IOC_NR(command), (void __user *)argument);
 	mutex_unlock(&keeper_mutex);
 	return ret;

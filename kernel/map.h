@@ -323,7 +323,7 @@ void sluice_map_expiry_disarm(struct sluice_map *map);
 bool sluice_map_expiry_is_due(struct sluice_map *map);
 
 /**
- * sluice_map_expiry_hasten() - starts the worker, if its timer has expired or is about to
+ * sluice_map_expiry_hasten() - queues the worker, if sluice_map_expiry_is_due()
  * @map: the map
  */
 void sluice_map_expiry_hasten(struct sluice_map *map);

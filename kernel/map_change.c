@@ -676,8 +676,8 @@ static void end_expiry(struct sluice_map *map)
 }
 
 /* Removes an entry of a map whose stream has ended: without a number, a record or an event. */
-static void drop(struct sluice_map *map, struct sluice_map_shard *shard,
-		 struct sluice_map_entry *entry)
+static void map_drop_expired(struct sluice_map *map, struct sluice_map_shard *shard,
+			     struct sluice_map_entry *entry)
 {
 	struct sluice_map_cell *cell = map->mapped ? sluice_map_mapped_begin(entry) : NULL;
 
@@ -701,7 +701,7 @@ static bool try_expire(struct sluice_map *map, struct sluice_map_shard *shard,
 	}
 	if (!sluice_stream_has_ended(map->stream))
 		return false;
-	drop(map, shard, entry);
+	map_drop_expired(map, shard, entry);
 	return true;
 }
 

@@ -81,7 +81,7 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned lo
 {
 	if (time_after(jiffies, deadline))
 		return -ENOSPC;
-	/* Does not wait until it has removed all, which may take long, and no signal would end. */
+	/* Does not wait for the worker: that may take long, and no signal would end the wait. */
 	sluice_map_expiry_hasten(map);
 	/*
 	 * Without a wait the attempts would be a loop: @bytes is less than what is charged, and the

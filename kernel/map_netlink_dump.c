@@ -13,8 +13,8 @@
 #include "quota.h"
 
 /*
- * Entries and shards that are looked at for a message. The first message is made under the lock of
- * generic netlink, and entries whose time has passed make it no longer.
+ * Entries and shards that one message looks at. The first message is made under the lock of generic
+ * netlink, and expired entries, of which there may be any number, do not fill it.
  */
 #define PASSES 4096
 

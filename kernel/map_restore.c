@@ -128,7 +128,7 @@ static struct sluice_map *alloc_restored(const struct sluice_channel_request *re
 static int register_restored(struct sluice_map *map, struct sluice_keep_create *create, gfp_t gfp,
 			     struct mutex *calls)
 {
-	int err = mutex_lock_interruptible(calls) ? -ERESTARTSYS : 0;
+	int err = sluice_wait_for_mutex(calls);
 
 	if (!err) {
 		err = sluice_stream_register_restored(map->stream, gfp);
@@ -199,7 +199,7 @@ int sluice_map_begin_restoring(struct sluice_keep_create *create,
 		return err;
 	if (!create->stream)
 		return begin_alone(create, keep, &owner, calls);
-	err = mutex_lock_interruptible(calls) ? -ERESTARTSYS : 0;
+	err = sluice_wait_for_mutex(calls);
 	if (!err) {
 		err = begin_for_open(create, keep, &owner);
 		mutex_unlock(calls);

@@ -3,16 +3,16 @@
  * Limits of channels, and of bytes of their capacity. A handle of a netlink socket (netlink.h)
  * counts as a channel without bytes.
  *
- * Life: a charge is created with its channel and ends when the memory of the channel is freed. It
- * is counted for the following, that of a kernel module's channel only for cgroups, that of a
- * handle only for users:
+ * Life: a charge is created with its channel or handle. It ends when the handle, or the memory of
+ * the channel, is freed. It is counted for the following, that of a kernel module's channel only
+ * for cgroups, that of a handle only for users:
  *
  * - For cgroups: in the channel's scope and its ancestors, up to the root of the creator's cgroup
  *   namespace. A container at its limit therefore does not use up the quota of other containers. It
- *   gains nothing by creating child cgroups alone. But if its root creates cgroup namespaces in
- *   them, what is created there is counted there, and in the container's cgroup no more: these
- *   together are bounded by the third item, and without a user namespace by memory cgroups only. A
- *   scope that is neither that root nor below it is counted up to the top.
+ *   gains nothing by creating child cgroups alone. But the channels of a cgroup namespace that its
+ *   root creates in a child cgroup count up to that child only: the third item bounds all of them
+ *   together, and without a user namespace only the memory cgroup does. A scope that is neither
+ *   that root nor below it is counted up to the top.
  *
  * - For users: for the creator, separately in each cgroup namespace, so that the roots of two
  *   containers have separate limits. Any user can create such a namespace in a user namespace.
@@ -68,7 +68,7 @@ struct sluice_quota_charge {
 };
 
 /**
- * sluice_quota_prepare() - creates an uncommitted charge of one channel
+ * sluice_quota_prepare() - creates an uncommitted charge of one channel or handle
  * @scope: the scope of the channel, which must outlive the charge; NULL: for users only
  * @bytes: the capacity that is charged
  * @to_users: whether to charge users, beginning with the caller; false: the channel is the

@@ -34,8 +34,8 @@ pub struct Fuzzer {
     workers: [Worker; 2],
     log: KernelLog,
     recent: File,
-    /// The length of each of them.
-    stored: [usize; RECENT as usize],
+    /// The length of what is in each place of `recent`.
+    recent_lengths: [usize; RECENT as usize],
     folder: PathBuf,
     /// The addresses of the basic blocks that were executed.
     blocks: HashSet<u64>,
@@ -61,7 +61,7 @@ impl Fuzzer {
             coverage,
             log: KernelLog::from_now()?,
             recent: File::create(folder.join("recent"))?,
-            stored: [0; RECENT as usize],
+            recent_lengths: [0; RECENT as usize],
             folder: folder.to_owned(),
             blocks: HashSet::new(),
             edges: HashSet::new(),
@@ -195,7 +195,7 @@ impl Fuzzer {
         let mut stored = format!("{} {text}\n", self.executed).into_bytes();
         let slot = self.executed % RECENT;
         // What was there before must not follow a shorter program.
-        let before = std::mem::replace(&mut self.stored[slot as usize], stored.len());
+        let before = std::mem::replace(&mut self.recent_lengths[slot as usize], stored.len());
         stored.resize(stored.len().max(before).min(RECENT_SIZE as usize), 0);
         self.recent.write_all_at(&stored, slot * RECENT_SIZE)?;
         self.executed += 1;

@@ -56,7 +56,7 @@ topic!(
         a_slow_receiver_that_drops_loses_what_is_overtaken,
         a_receiver_of_long_messages_is_not_overtaken_for_ever,
         an_overtaken_receiver_without_memory_loses_a_message,
-        long_messages_of_a_batch_need_no_more_memory_each,
+        the_buffer_of_a_batch_does_not_grow,
         a_sender_killed_in_a_fault_sends_nothing,
         a_receiver_killed_in_a_fault_leaves_the_bus,
         a_bus_destroyed_during_a_fault_is_epipe,
@@ -594,8 +594,8 @@ fn a_slow_receiver_that_drops_loses_what_is_overtaken(_: &Context) -> Result<()>
 /// The pages of a receiver of a long message.
 const PAGES: usize = 20;
 
-/// What a receiver of a long message returns, if senders overtake it during each fault, and each page is absent in each attempt. Also the
-/// next message. From this fault on the memory is inaccessible.
+/// Senders overtake a receiver of a long message during each page fault, and each page is absent in each attempt. Returns the result of the read
+/// and the next message. From this fault on the memory is inaccessible.
 fn receive_overtaken(inaccessible_from: usize) -> Result<(nix::Result<usize>, Message)> {
     skip_without_long_messages()?;
     let buses = Buses::new()?;
@@ -650,8 +650,8 @@ fn an_overtaken_receiver_without_memory_loses_a_message(_: &Context) -> Result<(
     )
 }
 
-/// Each is copied through a buffer.
-fn long_messages_of_a_batch_need_no_more_memory_each(_: &Context) -> Result<()> {
+/// A buffer that doubled with each long message could not be allocated for the last ones.
+fn the_buffer_of_a_batch_does_not_grow(_: &Context) -> Result<()> {
     skip_without_long_messages()?;
     let buses = Buses::new()?;
     let sender = buses.create_sized(broadcast(), 4 << 20)?;

@@ -31,6 +31,7 @@ use crate::support::keeper;
 use crate::support::kernel::expect_no_objects;
 use crate::support::map::{self, Batch, Maps, Op, STEP_GET, STEP_SET, Step, get, put, state};
 use crate::support::memory::{Mapping, PAGE, write_at};
+use crate::support::mounts::enter_mount_namespace;
 use crate::support::netlink::{Attrs, Request, Socket, command};
 use crate::support::operations::{
     Delays, Objects, Operation, of_buses, of_ctl, of_durable_maps, of_maps, of_pipes,
@@ -204,7 +205,7 @@ fn an_object_destroyed_during_a_page_fault_is_freed(_: &Context) -> Result<()> {
 
 fn use_fuse() -> Result<()> {
     fuse::load()?;
-    fuse::enter_mount_namespace()
+    enter_mount_namespace()
 }
 
 /// Without the operations of maps, which are those of the next test.
@@ -230,7 +231,7 @@ fn a_fuse_server_of_a_user_without_privileges_delays_nobody(_: &Context) -> Resu
         let fds = [&objects.fds()[..], &begun.fds(), &resume.fds()].concat();
         let user = spawn_keeping("a user", &fds, || {
             become_user_namespace_root(NOBODY)?;
-            fuse::enter_mount_namespace()?;
+            enter_mount_namespace()?;
             let blocked = begin(&objects, operation, Provider::FuseRead);
             begun.notify()?;
             let blocked = blocked?;

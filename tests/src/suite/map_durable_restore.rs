@@ -347,9 +347,9 @@ fn restore_expired(keeper: &Keeper, map: &Map, count: u64) -> Result<(u64, Owned
 
 fn a_dump_over_netlink_passes_over_expired_entries_in_parts(_: &Context) -> Result<()> {
     /// For one message the kernel looks at about a third of them.
-    const EXPIRED: u64 = 3 * 4096;
+    const EXPIRED_ENTRIES: u64 = 3 * 4096;
     let keeper = Keeper::new()?;
-    let (_, end) = restore_expired(&keeper, &stored(), EXPIRED)?;
+    let (_, end) = restore_expired(&keeper, &stored(), EXPIRED_ENTRIES)?;
     let socket = Socket::new()?;
     let dump = socket.begin_dump(&Attrs::new().name(NAME))?;
     let (mut found, mut empty) = (Vec::new(), 0);
@@ -359,11 +359,11 @@ fn a_dump_over_netlink_passes_over_expired_entries_in_parts(_: &Context) -> Resu
     }
     expect("what it returns", found, vec![KEY.to_vec()])?;
     ensure!(empty > 1, "{empty} messages were without entries");
-    expect("entries", state(&end)?.entries, EXPIRED + 1)
+    expect("entries", state(&end)?.entries, EXPIRED_ENTRIES + 1)
 }
 
 fn expired_entries_of_an_ended_map_are_removed_without_a_change(_: &Context) -> Result<()> {
-    const EXPIRED: u64 = 100;
+    const EXPIRED_ENTRIES: u64 = 100;
     let keeper = Keeper::new()?;
     let table = 16 * PAGE as u64;
     let mapped = Map {
@@ -373,7 +373,7 @@ fn expired_entries_of_an_ended_map_are_removed_without_a_change(_: &Context) -> 
         ..stored()
     };
     for map in [stored(), mapped] {
-        let (stream, end) = restore_expired(&keeper, &map, EXPIRED)?;
+        let (stream, end) = restore_expired(&keeper, &map, EXPIRED_ENTRIES)?;
         let bytes = state(&end)?.bytes;
         expect("END", keeper.detach(stream), Ok(()))?;
         eventually("the expired entries are removed", || {
@@ -381,9 +381,13 @@ fn expired_entries_of_an_ended_map_are_removed_without_a_change(_: &Context) -> 
         })?;
         let seen = state(&end)?;
         let numbers = (seen.expired, seen.sequence);
-        expect("expired, the last change", numbers, (EXPIRED, EXPIRED + 1))?;
+        expect(
+            "expired, the last change",
+            numbers,
+            (EXPIRED_ENTRIES, EXPIRED_ENTRIES + 1),
+        )?;
         eventually("their memory is free", || {
-            Ok((state(&end)?.bytes + 100 * EXPIRED < bytes).then_some(()))
+            Ok((state(&end)?.bytes + 100 * EXPIRED_ENTRIES < bytes).then_some(()))
         })?;
         expect("the other", get(&end, KEY), Ok(b"another".to_vec()))?;
         if map.table != 0 {

@@ -13,6 +13,7 @@ use super::cgroup::Cgroup;
 use super::child::{Child, spawn_keeping};
 use super::credentials::{NOBODY, become_user, become_user_namespace_root, drop_capabilities};
 use super::event::Event;
+use super::mounts::make_mounts_private;
 
 /// The mount point of the cgroup file system in a container, which shows its own part only.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
@@ -107,8 +108,7 @@ fn unshare_namespaces() -> Result<()> {
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWUTS;
     unshare(all).context("creating namespaces")?;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("making mounts private")
+    make_mounts_private()
 }
 
 fn mount_new(kind: &str, place: &str) -> Result<()> {

@@ -8,10 +8,10 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use super::cgroup::Cgroup;
+use super::mounts::enter_mount_namespace;
 use super::shell::{self, bash};
 
 /// The directory and cgroup of containers. The calling process unshares its mount namespace, so that crun's mounts end
@@ -28,10 +28,7 @@ impl Runtime {
         // Mounted before anything else, so that the hierarchy is visible in the containers' root directories too.
         let hierarchy = Cgroup::root()?;
         let below = cgroup.path().strip_prefix(hierarchy.path())?;
-        unshare(CloneFlags::CLONE_NEWNS).context("creating a mount namespace")?;
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
-            .context("making mounts private")?;
+        enter_mount_namespace()?;
         Ok(Runtime {
             folder: folder.to_owned(),
             cgroup: Path::new("/").join(below),

@@ -13,7 +13,6 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, unshare};
 
 use super::child::{Child, spawn_keeping};
 use super::event::Event;
@@ -45,13 +44,6 @@ pub fn load() -> Result<()> {
     }
     // As udev does.
     fs::set_permissions(DEVICE, Permissions::from_mode(0o666)).context("chmod")
-}
-
-/// Lets this process mount file systems that no other sees. Of the root of a user namespace, they are that user's.
-pub fn enter_mount_namespace() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).context("unshare(CLONE_NEWNS)")?;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("making mounts private")
 }
 
 /// The server, and its file, which has no path any more. The server notifies `arrived` when the first request of the

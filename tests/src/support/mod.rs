@@ -25,6 +25,7 @@ pub mod lock_trace;
 pub mod map;
 pub mod memcg;
 pub mod memory;
+pub mod mounts;
 pub mod near;
 pub mod netlink;
 pub mod numbered_bytes;

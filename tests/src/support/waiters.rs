@@ -111,6 +111,14 @@ impl Awaited {
         })
     }
 
+    fn send(&self) -> Result<()> {
+        Ok(bus::send(&self.sender, b"wake")?)
+    }
+
+    fn change_map(&self) -> Result<()> {
+        put(&self.map, b"key", b"value").map(drop)
+    }
+
     /// All of them, asleep. `begin` runs first in each.
     pub fn waiters(&self, begin: impl Fn() -> Result<()> + Copy) -> Result<Vec<Waiter<'_>>> {
         let mut waiters = Vec::new();
@@ -151,16 +159,13 @@ impl Awaited {
             Box::new(|| expect("written", write(&self.empty_of_ring, b"x"), Ok(1))),
         )?;
         let seq = self.consumer.seq();
-        // A wait is never restarted.
         add(
             "a wait of a ring",
             Call::Ioctl,
             &[self.consumer.end.as_fd()],
-            &|| loop {
-                match wait(&self.consumer, seq, FOREVER) {
-                    Err(Errno::EINTR) => {}
-                    waited => return Ok(waited.map(|()| true)?),
-                }
+            &|| {
+                uninterrupted(|| wait(&self.consumer, seq, FOREVER))?;
+                Ok(true)
             },
             Box::new(|| Ok(self.producer.notify()?)),
         )?;
@@ -169,14 +174,14 @@ impl Awaited {
             Call::Read,
             &[self.subscriber.as_fd()],
             &|| Ok(read(&self.subscriber, room())? == 4),
-            Box::new(|| Ok(bus::send(&self.sender, b"wake")?)),
+            Box::new(|| self.send()),
         )?;
         add(
             "a read of a bus by io_uring",
             Call::UringEnter,
             &[self.subscriber_of_ring.as_fd()],
             &|| Ok(complete(read_into(&self.subscriber_of_ring, room()))? == 4),
-            Box::new(|| Ok(bus::send(&self.sender, b"wake")?)),
+            Box::new(|| self.send()),
         )?;
         add(
             "an epoll of a bus",
@@ -184,15 +189,9 @@ impl Awaited {
             &[self.polled_subscriber.as_fd()],
             &|| {
                 let epoll = epoll_on(&self.polled_subscriber, EpollFlags::EPOLLIN)?;
-                // A wait is never restarted.
-                loop {
-                    match epoll_event(&epoll, EpollTimeout::NONE) {
-                        Err(Errno::EINTR) => {}
-                        event => return Ok(event?.is_some()),
-                    }
-                }
+                Ok(uninterrupted(|| epoll_event(&epoll, EpollTimeout::NONE))?.is_some())
             },
-            Box::new(|| Ok(bus::send(&self.sender, b"wake")?)),
+            Box::new(|| self.send()),
         )?;
         add(
             "a write to a bus",
@@ -213,21 +212,21 @@ impl Awaited {
             Call::Read,
             &[self.watcher.as_fd()],
             &|| Ok(read(&self.watcher, room())? > 0),
-            Box::new(|| put(&self.map, b"key", b"value").map(drop)),
+            Box::new(|| self.change_map()),
         )?;
         add(
             EVENTS_OVER_NETLINK,
             Call::Read,
             &[self.socket.as_fd()],
             &|| Ok(read(&self.socket, room())? > 0),
-            Box::new(|| put(&self.map, b"key", b"value").map(drop)),
+            Box::new(|| self.change_map()),
         )?;
         add(
             POLL_OF_A_MAP,
             Call::Poll,
             &[self.polled.as_fd()],
             &|| Ok(poll::wait(&self.polled, libc::POLLIN, -1)? != 0),
-            Box::new(|| put(&self.map, b"key", b"value").map(drop)),
+            Box::new(|| self.change_map()),
         )?;
         // Its change is made, also if its wait is interrupted: it is not repeated.
         add(
@@ -258,6 +257,16 @@ fn full_bus(ctl: &Ctl) -> Result<(OwnedFd, OwnedFd)> {
     bus::fill(&sender, 100)?;
     set_blocking(&sender)?;
     Ok((sender, slow))
+}
+
+/// Repeats a wait that the kernel never restarts.
+fn uninterrupted<T>(wait: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
+    loop {
+        match wait() {
+            Err(Errno::EINTR) => {}
+            waited => return waited,
+        }
+    }
 }
 
 /// The result of a request to io_uring, for which this sleeps.

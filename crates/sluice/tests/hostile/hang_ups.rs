@@ -6,42 +6,37 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use sluice::ring::{Listener, RecvError, SetupError, Socket};
-use sluice_hostile::{
-    CTRL_SIZE, DATA, Hello, MaliciousConsumer, POS, Peer, SEALS, memfd, reply, seal,
-};
+use sluice_hostile::{CTRL_SIZE, DATA, Hello, MaliciousConsumer, POS, Peer, SEALS, memfd, seal};
 
 use super::carrier::{consumer, producer};
 use super::support::{CAPACITY, LONG, SHORT, assert_error, malicious_producer, small};
 
-/// A peer that has sent the first messages of its handshake, which are those of this hello and file.
+/// A peer that has a file of this length for its hello, and may have sent both.
 fn partial_handshake(
     hello: &Hello,
     length: usize,
-    messages: usize,
+    sends_hello: bool,
 ) -> (Peer, std::os::fd::OwnedFd) {
     let (peer, socket) = Peer::pair();
     let file = memfd(length as u64);
     seal(&file, SEALS);
-    if messages > 0 {
+    if sends_hello {
         peer.send(&hello.bytes(), &[file.as_fd()])
             .expect("not sent");
-    }
-    if messages > 1 {
-        peer.send(&reply(0), &[]).expect("not sent");
     }
     (peer, socket)
 }
 
-/// Tries both roles with a peer that stops after each message, and then does this.
+/// Tries both roles with a peer that stops before and after its hello, and then does this.
 fn stops_at_any_point(then: impl Fn(Peer) -> Option<Peer>, expected: impl Fn(&SetupError) -> bool) {
     let producers = (Hello::producer(CAPACITY), DATA + CAPACITY);
     let consumers = (Hello::consumer(), CTRL_SIZE);
-    for messages in 0..2 {
-        let (peer, socket) = partial_handshake(&producers.0, producers.1, messages);
+    for sends_hello in [false, true] {
+        let (peer, socket) = partial_handshake(&producers.0, producers.1, sends_hello);
         let _peer = then(peer);
         assert_error(consumer(socket), &expected);
 
-        let (peer, socket) = partial_handshake(&consumers.0, consumers.1, messages);
+        let (peer, socket) = partial_handshake(&consumers.0, consumers.1, sends_hello);
         let _peer = then(peer);
         assert_error(producer(socket), &expected);
     }
