@@ -50,6 +50,7 @@ fn top_shows_rates_and_processes_of_a_bus(context: &Context) -> Result<()> {
             grep -Eq '"messages_per_second": (0\.)?[1-9]' rows
         do :; done
         kill $subscriber %2
+        wait
         sed "s/\"pid\": $subscriber,/\"pid\": 1,/" rows"#;
     let row = row(context, text)?;
     let positive = |member: &str| row[member].as_f64().is_some_and(|number| number > 0.0);
@@ -83,6 +84,7 @@ fn top_shows_a_call_that_sleeps(context: &Context) -> Result<()> {
         await bus frames readers 1
         until sluice top --once --json --interval 100ms --scope "$SCOPE" > rows; grep -q '"waiting": 1,' rows; do :; done
         kill %1
+        wait
         cat rows"#;
     let row = row(context, text)?;
     expect("the rate", row["messages_per_second"].as_f64(), Some(0.0))?;
@@ -113,7 +115,8 @@ fn top_shows_another_user_no_other_scope_and_process(context: &Context) -> Resul
         top sluice
         echo
         top setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9
-        kill %1"#;
+        kill %1
+        wait"#;
     let expected = "command:sluice\nname:hidden\nname:shown\n\nname:shown\n";
     expect_output(context, text, expected)
 }

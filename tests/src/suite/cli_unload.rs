@@ -29,6 +29,7 @@ fn while_in_use(arguments: &str) -> String {
         status=0
         sluice unload {arguments} || status=$?
         kill $!
+        wait
         sluice pipe rm frames || exit 99
         exit $status"
     )

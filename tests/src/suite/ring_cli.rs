@@ -474,7 +474,8 @@ fn a_ring_over_a_path_that_does_not_fit_in_the_cgroup_is_refused(context: &Conte
          grep -c '/small/memory.max leaves' error || true
          kill $other
          wait $other || echo $?
-         kill $receiver",
+         kill $receiver
+         wait",
         small.path().display()
     );
     let printed = shell(context, &text)?.stdout()?;
