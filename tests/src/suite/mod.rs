@@ -72,12 +72,15 @@ mod library;
 mod locks;
 mod map_batch;
 mod map_cli;
-mod map_durable;
+mod map_durable_changes;
+mod map_durable_charges;
+mod map_durable_create;
 mod map_durable_daemon;
 mod map_durable_keeper;
 mod map_durable_library;
 mod map_durable_malformed;
 mod map_durable_mapped;
+mod map_durable_open;
 mod map_durable_restore;
 mod map_durable_stream;
 mod map_durable_wait;
@@ -89,6 +92,8 @@ mod map_netlink_access;
 mod map_netlink_lifetime;
 mod map_netlink_malformed;
 mod map_netlink_memory;
+mod map_netlink_names;
+mod map_netlink_operations;
 mod map_netlink_watch;
 mod map_operations;
 mod map_races;
@@ -206,15 +211,20 @@ pub const TOPICS: &[Topic] = &[
     map_races::TOPIC,
     map_netlink::TOPIC,
     map_netlink_malformed::TOPIC,
+    map_netlink_names::TOPIC,
+    map_netlink_operations::TOPIC,
     map_netlink_access::TOPIC,
     map_netlink_watch::TOPIC,
     map_netlink_lifetime::TOPIC,
     map_netlink_memory::TOPIC,
-    map_durable::TOPIC,
+    map_durable_open::TOPIC,
+    map_durable_changes::TOPIC,
     map_durable_wait::TOPIC,
     map_durable_stream::TOPIC,
     map_durable_keeper::TOPIC,
     map_durable_restore::TOPIC,
+    map_durable_create::TOPIC,
+    map_durable_charges::TOPIC,
     map_durable_malformed::TOPIC,
     map_durable_mapped::TOPIC,
     exhaustion::TOPIC,
