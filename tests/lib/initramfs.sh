@@ -49,7 +49,7 @@ write_init() {
 	chmod +x "$1/init"
 }
 
-# pack ROOT FILE
+# pack ROOT FILE: packs the folder ROOT into FILE, a compressed cpio archive that the kernel accepts as an initramfs.
 pack() {
 	(cd "$1" && find . -print0 | cpio --null --create --format=newc --quiet) | gzip -1 >"$2"
 }

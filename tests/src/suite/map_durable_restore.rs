@@ -235,8 +235,8 @@ fn a_restored_entry_expires(_: &Context) -> Result<()> {
     expect("entries", state(&map.end)?.entries, 1)
 }
 
-/// Restores a map with so many entries whose time has passed, and one without a limit. The stream has no number left, so
-/// that they are not removed. The stream, and an endpoint.
+/// Restores a map with `count` expired entries and one entry without a time to live. The stream has no number left, so
+/// the expired entries are not removed. Returns the stream and an endpoint.
 fn restore_expired(keeper: &Keeper, map: &Map, count: u64) -> Result<(u64, OwnedFd)> {
     let mut span = Duration::from_secs(1);
     loop {
@@ -254,7 +254,7 @@ fn restore_expired(keeper: &Keeper, map: &Map, count: u64) -> Result<(u64, Owned
         expect("RESTORE", keeper.restore(stream, &lasting), Ok(1))?;
         keeper.ready(stream).context("READY")?;
         let end = Maps::new()?.attach()?;
-        // None is restored after its time.
+        // RESTORE skips an entry that has already expired; then there are fewer.
         if state(&end)?.entries == count + 1 {
             thread::sleep(Duration::from_nanos(
                 expires.saturating_sub(after(Duration::ZERO)?),

@@ -55,7 +55,7 @@ fn slept() -> Result<Duration> {
     Ok(boottime()? - Duration::from(awake))
 }
 
-/// A machine that nobody wakes would sleep for ever.
+/// Only the VM of tests/suspend has something that wakes it; another machine would stay suspended.
 fn skip_unless_wanted() -> Result<()> {
     match std::env::var_os("SLUICE_TEST_SUSPEND") {
         Some(_) => Ok(()),
@@ -65,14 +65,14 @@ fn skip_unless_wanted() -> Result<()> {
     }
 }
 
-/// Suspends the machine until `span` has passed since, again if it is woken before.
+/// Suspends the machine until `span` has passed since this call. If it wakes up earlier, it is suspended again.
 fn suspend_for(state: State, span: Duration) -> Result<()> {
     let (end, before) = (boottime()? + span, slept()?);
     let mut times = 0;
     while boottime()? < end {
         match suspend(state, 2 * span) {
             Ok(()) => times += 1,
-            // What wakes the machine has come too early.
+            // EBUSY: a wake-up event came while the machine was being suspended.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error).with_context(|| format!("suspending to {state:?}")),
         }

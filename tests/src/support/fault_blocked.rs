@@ -251,8 +251,8 @@ impl<T: Serialize + DeserializeOwned> FaultBlocked<T> {
         self.child.finish()
     }
 
-    /// Waits until the child waits for a page that is written back, or has a result. `None`: the kernel writes the page
-    /// back so early that the child waits before its call.
+    /// Waits until the child waits for the writeback of its page, or has a result; returns whether it waits. `None` if it
+    /// waits outside of the tested call, because the writeback has begun before that call.
     pub fn waits_for_write(&self) -> Result<Option<bool>> {
         let stack = format!("/proc/{}/stack", self.child.pid());
         eventually("it waits for a page or has a result", || {
@@ -265,7 +265,7 @@ impl<T: Serialize + DeserializeOwned> FaultBlocked<T> {
         })
     }
 
-    /// Kills the child before the end of its wait, which nothing interrupts.
+    /// Sends SIGKILL to the child, and does not wait for its end: nothing interrupts a wait for writeback.
     pub fn abandon(self) -> Result<()> {
         self.child.signal(Signal::SIGKILL)
     }
