@@ -29,6 +29,10 @@
  * - `tail` follows the cursors lazily: a sender that finds no room moves it as far as they permit
  *   (bus_ring.c), under `lock`. (bus-T) It is stored with release, and loaded with acquire by
  *   senders before they overwrite what it has passed.
+ * - A sender that waits for room stores the head that it has seen in `wanted`. A receiver wakes the
+ *   senders when its cursor passes a fixed distance to that head: (bus-W) between the store of
+ *   `wanted` and the look at the cursors is a full barrier, which pairs with the one between the
+ *   store of a cursor and the look at `wanted`.
  *
  * A subscriber with the flag ADDRESSED takes no turn: it is a client, which sends requests to the
  * others and receives replies. (bus-N) It gets a notice when one of the others has ended, or it has
@@ -174,6 +178,7 @@ struct sluice_bus {
 	struct xarray subscribers;		/* by id, without monitors */
 	struct sluice_wait_queue readable;	/* all receivers, except in the mode multicast */
 	struct sluice_wait_queue writable;	/* senders */
+	atomic64_t wanted;		/* the head that senders without room have seen (bus-W) */
 
 	spinlock_t lock ____cacheline_aligned_in_smp;	/* (L) */
 	u64 tail_sequence;		/* of tail, not modulo (L) */
@@ -395,7 +400,9 @@ struct sluice_bus_passed {
  * @passed: what the cursor has passed
  *
  * Return: true if sluice_bus_has_room() may have become true, as far as this cursor is concerned,
- * for a quarter of the capacity or of the slots, or for the largest message.
+ * for a quarter of the capacity or of the slots, or for the largest message, of the senders that
+ * have seen the head in `wanted`. Each cursor passes these places once, however far the head is by
+ * then. A sender that has seen a later head, and found room, has woken the others.
  */
 bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed);
 

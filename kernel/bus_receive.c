@@ -101,8 +101,9 @@ static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
 }
 
 /*
- * Disables preemption and claims the cursor of the endpoint. After the cursor was moved, waits for
- * bus.lock first: what was lost is counted then. -ESHUTDOWN, with preemption enabled: evicted.
+ * Disables preemption and claims the cursor of the endpoint. After the cursor was moved, reads it
+ * under bus.lock first: what was lost before that place is counted then. Only a move between the
+ * unlock and the claim takes another turn. -ESHUTDOWN, with preemption enabled: evicted.
  */
 static int bus_receive_begin(struct sluice_bus_endpoint *end, u64 *sequence)
 {
@@ -124,8 +125,9 @@ static int bus_receive_begin(struct sluice_bus_endpoint *end, u64 *sequence)
 		preempt_enable();
 		if (*sequence == SLUICE_BUS_EVICTED)
 			return -ESHUTDOWN;
-		counted = *sequence;
+		cond_resched();
 		spin_lock(&end->bus->lock);
+		counted = sluice_bus_cursor(subscriber);
 		spin_unlock(&end->bus->lock);
 	}
 }
@@ -134,8 +136,8 @@ static int bus_receive_begin(struct sluice_bus_endpoint *end, u64 *sequence)
 
 /*
  * Ends the claim at @from: the next message is @to, or follows it. Wakes senders if the cursor
- * passes a place that they wait for. The head is loaded after the barrier in wq_has_sleeper(): a
- * sender that has not seen the new cursor has reserved before.
+ * passes a place that they wait for. (bus-W) `wanted` is loaded after the barrier in
+ * wq_has_sleeper(): a sender that has not seen the new cursor has stored it before.
  */
 static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 {
@@ -603,6 +605,36 @@ static int hand_out(struct sluice_bus_endpoint *end, u32 count,
 	return filled;
 }
 
+/*
+ * With the cursor claimed: @to, after the slots that follow it and are no messages, which nobody
+ * releases. At most PASSED_MAX of them.
+ */
+static u64 pass_discarded(const struct sluice_bus_endpoint *end, u64 to)
+{
+	u64 most = min(to + PASSED_MAX, end->subscriber->handed_out);
+
+	while (to < most && sluice_bus_slot(end->bus, to)->discarded)
+		to++;
+	return to;
+}
+
+/* Ends the claim at @from, with all before @to released, and what pass_discarded() passes. */
+static void release_handed_out(struct sluice_bus_endpoint *end, u64 from, u64 to)
+{
+	u64 next;
+
+	for (;;) {
+		next = pass_discarded(end, to);
+		finish(end, from, next);
+		if (next - to < PASSED_MAX)
+			return;
+		cond_resched();
+		if (bus_receive_begin(end, &from))
+			return;
+		to = from;
+	}
+}
+
 /* Releases and hands out: the number of entries, -EINVAL: not handed out. */
 static int exchange(struct sluice_bus_endpoint *end, u64 released, u32 count,
 		    struct sluice_bus_entry *entries)
@@ -620,10 +652,7 @@ static int exchange(struct sluice_bus_endpoint *end, u64 released, u32 count,
 		return -EINVAL;
 	}
 	ret = hand_out(end, count, entries);
-	/* Nobody releases what was not a message. */
-	while (to < subscriber->handed_out && sluice_bus_slot(end->bus, to)->discarded)
-		to++;
-	finish(end, from, to);
+	release_handed_out(end, from, to);
 	return ret;
 }
 

@@ -334,13 +334,12 @@ static u64 end_for(const struct sluice_bus *bus, u32 units, u64 most)
 }
 
 /* As bus_fits(), if the tail were at @sequence. */
-static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 slots, u32 units)
+static bool would_fit(const struct sluice_bus *bus, u64 head, u64 sequence, u32 slots, u32 units)
 {
 	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
 
 	/* Without a slot it is the head, or its sender commits it soon. */
-	return !slot || bus_fits(bus, atomic64_read(&bus->head),
-				 pack(sequence, READ_ONCE(slot->start)), slots, units);
+	return !slot || bus_fits(bus, head, pack(sequence, READ_ONCE(slot->start)), slots, units);
 }
 
 /*
@@ -353,7 +352,7 @@ static bool lose(struct sluice_bus *bus, u32 units)
 	u64 most = oldest_held(bus, SLUICE_BUS_BLOCK, sluice_bus_head_sequence(bus), &unsure);
 	u64 to = end_for(bus, units, most), end;
 
-	if (!would_fit(bus, most, 1, units))
+	if (!would_fit(bus, atomic64_read(&bus->head), most, 1, units))
 		return unsure;
 	end = move_cursors(bus, to);
 	count_losses(bus, to);
@@ -430,20 +429,48 @@ void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subs
 	spin_unlock(&bus->lock);
 }
 
+/*
+ * Sets `wanted` to the head, and returns that. (bus-W) The full barrier is between this and the
+ * look at the cursors. @moved: `wanted` was another head before.
+ */
+static u64 want_room(struct sluice_bus *bus, bool *moved)
+{
+	u64 wanted, head;
+
+	for (;;) {
+		/* The head is not older than the one that another sender has stored. */
+		wanted = atomic64_read_acquire(&bus->wanted);
+		head = atomic64_read_acquire(&bus->head);
+		*moved = head != wanted;
+		if (!*moved) {
+			smp_mb();	/* (bus-W) */
+			return head;
+		}
+		/* (bus-W) */
+		if ((u64)atomic64_cmpxchg(&bus->wanted, wanted, head) == wanted)
+			return head;
+		cpu_relax();
+	}
+}
+
 bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 {
 	u64 sequence = READ_ONCE(bus->tail_sequence);
 	u64 head = atomic64_read_acquire(&bus->head);
 	u32 slots = bus->slot_count / 4, units = sluice_bus_units(length);
-	bool room, unsure;
+	bool room, unsure, moved;
 
 	if (bus_fits(bus, head, atomic64_read(&bus->tail), slots, units))
 		return true;
+	head = want_room(bus, &moved);
 	rcu_read_lock();
 	sequence = oldest_held(bus, SLUICE_BUS_BLOCK, extend(sequence, head), &unsure);
-	room = would_fit(bus, sequence, slots, units);
+	room = would_fit(bus, head, sequence, slots, units) || unsure;
 	rcu_read_unlock();
-	return room || unsure;
+	/* Those who sleep until a cursor is near the former head would not be woken any more. */
+	if (room && moved)
+		sluice_bus_wake_senders(bus);
+	return room;
 }
 
 static bool crosses(u32 before, u32 after, u32 most)
@@ -453,8 +480,8 @@ static bool crosses(u32 before, u32 after, u32 most)
 
 bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed)
 {
-	u64 head = atomic64_read(&bus->head);
-	u32 unit = unit_of(head), sequence = sequence_of(head);
+	u64 wanted = atomic64_read(&bus->wanted);
+	u32 unit = unit_of(wanted), sequence = sequence_of(wanted);
 	u32 before = unit - passed.start, after = unit - passed.end;
 
 	return crosses(before, after, bus->units / 4 * 3) ||
@@ -471,6 +498,7 @@ static void positions_init(struct sluice_bus *bus)
 
 	atomic64_set(&bus->head, word);
 	atomic64_set(&bus->tail, word);
+	atomic64_set(&bus->wanted, word);
 	bus->tail_sequence = SLUICE_BUS_FIRST;
 	bus->last_id = SLUICE_START_BEFORE(1ULL << 32, IDS_BEFORE);
 	atomic64_set(&bus->turn, SLUICE_START_ENDLESS(TURNS_BEFORE));

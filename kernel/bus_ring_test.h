@@ -51,12 +51,41 @@ static void a_threshold_is_crossed_once(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, crosses(10, 9, 8));
 }
 
+/* The threshold is 12 slots before the head that a sender has seen, however far it is by then. */
+static void a_sender_is_woken_where_it_expects_it(struct kunit *test)
+{
+	static struct sluice_bus bus = { .slot_count = 16, .units = 64, .capacity = 4096 };
+	struct sluice_bus_passed before = { .from = 3, .to = 4 };
+	struct sluice_bus_passed after = { .from = 4, .to = 12 };
+
+	atomic64_set(&bus.wanted, pack(16, 0));
+	atomic64_set(&bus.head, pack(17, 0));
+	KUNIT_EXPECT_TRUE(test, sluice_bus_frees_room(&bus, before));
+	KUNIT_EXPECT_FALSE(test, sluice_bus_frees_room(&bus, after));
+}
+
+/* Also a head that is before it, modulo 2^32. */
+static void the_head_that_is_wanted_is_the_current_one(struct kunit *test)
+{
+	static struct sluice_bus bus;
+	bool moved;
+
+	atomic64_set(&bus.head, pack(2, 9));
+	atomic64_set(&bus.wanted, pack(U32_MAX, 3));
+	KUNIT_EXPECT_EQ(test, want_room(&bus, &moved), pack(2, 9));
+	KUNIT_EXPECT_TRUE(test, moved);
+	KUNIT_EXPECT_EQ(test, want_room(&bus, &moved), pack(2, 9));
+	KUNIT_EXPECT_FALSE(test, moved);
+}
+
 static struct kunit_case bus_ring_cases[] = {
 	KUNIT_CASE(a_position_keeps_its_halves),
 	KUNIT_CASE(a_length_takes_whole_units),
 	KUNIT_CASE(room_is_the_same_at_every_position),
 	KUNIT_CASE(a_sequence_is_extended_across_the_wrap),
 	KUNIT_CASE(a_threshold_is_crossed_once),
+	KUNIT_CASE(a_sender_is_woken_where_it_expects_it),
+	KUNIT_CASE(the_head_that_is_wanted_is_the_current_one),
 	{}
 };
 

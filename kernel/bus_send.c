@@ -325,14 +325,18 @@ bool sluice_bus_is_writable(struct sluice_bus_endpoint *end)
 
 /*
  * A sender that has slept finds room for several messages, so that it does not sleep for each. The
- * amounts are those for which sluice_bus_frees_room() wakes it.
+ * amounts are those for which sluice_bus_frees_room() wakes it. One that is nonblocking looks, too:
+ * an edge-triggered poller is woken for room after that.
  */
-static int wait_for_room(struct sluice_bus_endpoint *end, const struct message *message)
+static int wait_for_room(struct sluice_bus_endpoint *end, const struct message *message,
+			 bool nonblocking)
 {
 	struct sluice_bus *bus = end->bus;
 	size_t quarter = bus->capacity / 4;
 	size_t room = message->length > quarter ? sluice_bus_message_max(bus) : quarter;
 
+	if (nonblocking)
+		return may_send(bus, message, room) ? 0 : -EAGAIN;
 	return sluice_wait_until_shared(bus->writable, may_send(bus, message, room), &end->spin);
 }
 
@@ -387,10 +391,9 @@ static int send_waiting(struct sluice_bus_endpoint *end, struct message *message
 		}
 		if (err != -EAGAIN && err != -ENOSPC)
 			return err;
-		if (!is_hopeless(bus, message, err))
+		err = is_hopeless(bus, message, err) ? wait_for_room(end, message, nonblocking) : 0;
+		if (!err)
 			err = sluice_bus_check_killed();
-		else
-			err = nonblocking ? -EAGAIN : wait_for_room(end, message);
 		if (err)
 			return err;
 		cond_resched();

@@ -36,7 +36,8 @@ static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 		return;
 	/* A cgroup is removed only once, so the scope is not in the list yet. */
 	llist_add(&scope->release, &removed);
-	schedule_work(&release_work);
+	/* Not bound to this processor, whose other work would wait for thousands of channels. */
+	queue_work(system_dfl_wq, &release_work);
 }
 
 static void note_tracepoint(struct tracepoint *tracepoint, void *unused)

@@ -186,9 +186,15 @@ static u32 feed_session_ended(const struct sluice_feed_session *session)
 
 /* ---- read ---- */
 
+/*
+ * `tail` first: another reader may store it meanwhile. So `head` is not older than an equal `tail`,
+ * and the next publisher finds that all was read (feed-W).
+ */
 static bool is_readable(const struct sluice_feed_session *session)
 {
-	return smp_load_acquire(&session->head) != READ_ONCE(session->tail);	/* (feed-H) */
+	u64 tail = smp_load_acquire(&session->tail);	/* before `head` */
+
+	return smp_load_acquire(&session->head) != tail;	/* (feed-H) */
 }
 
 /* Copies @length bytes from a position. False after a fault. */

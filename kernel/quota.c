@@ -146,16 +146,20 @@ static int try_charge_users(const struct sluice_quota_charge *charge, s64 channe
 	return 0;
 }
 
+/*
+ * The users first: a charge that fails counts in the accounts before the one that refuses it until
+ * it is taken back. What exceeds the limits of its user must not count in scopes of others.
+ */
 static int try_charge_all(const struct sluice_quota_charge *charge, s64 channels, s64 bytes,
 			  bool unlimited)
 {
-	int err = try_charge_scopes(charge, channels, bytes);
+	int err = try_charge_users(charge, channels, bytes, unlimited);
 
 	if (err)
 		return err;
-	err = try_charge_users(charge, channels, bytes, unlimited);
+	err = try_charge_scopes(charge, channels, bytes);
 	if (err)
-		uncharge_scopes(charge->scope, charge->end, channels, bytes);
+		uncharge_users(charge, charge->user_count, channels, bytes);
 	return err;
 }
 

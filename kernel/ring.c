@@ -302,7 +302,7 @@ static int ring_attach(struct sluice_endpoint *endpoint, const void *params)
 	err = take_role(ring, end, NULL);
 	if (err != -ENODATA)
 		return err;
-	err = mutex_lock_killable(&ring->begin_mutex);
+	err = sluice_wait_for_mutex(&ring->begin_mutex);
 	if (err)
 		return err;
 	err = take_role(ring, end, NULL);

@@ -2,6 +2,7 @@
 //! How senders and receivers of a bus wait: blocking calls, signals, non-blocking calls, poll, epoll and io_uring.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,6 +25,7 @@ use crate::support::ctl::BOTH;
 use crate::support::event::Event;
 use crate::support::poll::{self, epoll_event, epoll_on};
 use crate::support::proc::Call;
+use crate::support::shared::SharedWords;
 use crate::support::signals;
 use crate::support::time::{Deadline, eventually};
 use crate::support::uring::{REQUEST, Ring, number, poll_for, read_into};
@@ -60,6 +62,7 @@ topic!(
         nonblocking_calls_do_not_wait,
         nowait_calls_do_not_wait,
         no_wake_up_is_lost,
+        no_wake_up_is_lost_with_several_of_each,
         io_uring_reads_a_message_that_is_there,
         io_uring_read_completes_with_a_message,
         io_uring_read_can_be_cancelled_and_receives_nothing,
@@ -670,6 +673,49 @@ fn no_wake_up_is_lost(_: &Context) -> Result<()> {
         }
         child.finish()?;
     }
+    Ok(())
+}
+
+/// Two senders and three receivers of one queue, all of which sleep and wake each other: where the head and the cursor are
+/// moved by others, too. At the end one receiver waits for what the senders did not send.
+fn no_wake_up_is_lost_with_several_of_each(_: &Context) -> Result<()> {
+    const ROUNDS: usize = 3000;
+    let buses = Buses::new()?;
+    let keeper = buses.create(unicast())?;
+    let sender = || {
+        let end = buses.sender()?;
+        set_blocking(&end)?;
+        spawn_keeping("a sender", &[end.as_fd()], || {
+            for _ in 0..ROUNDS {
+                send(&end, b"x").context("sending")?;
+            }
+            Ok(())
+        })
+    };
+    let senders = [sender()?, sender()?];
+    let received = SharedWords::new(1)?;
+    let receiver = || {
+        let end = buses.subscribe(with_policy(0))?;
+        set_blocking(&end)?;
+        spawn_keeping("a receiver", &[end.as_fd()], || {
+            loop {
+                receive(&end).context("receiving")?;
+                received.words()[0].fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let receivers: [Child<()>; 3] = [receiver()?, receiver()?, receiver()?];
+    for sender in senders {
+        sender.finish()?;
+    }
+    eventually("all messages are received", || {
+        let all = received.get(0) as usize == 2 * ROUNDS;
+        Ok(all.then_some(()))
+    })?;
+    for receiver in receivers {
+        receiver.kill()?;
+    }
+    drop(keeper);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, read_all, write_all};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::spawn;
+use crate::support::child::{Child, spawn};
 use crate::support::container::spawn_in_user_namespace;
 use crate::support::credentials::{
     become_namespaces_root, become_user, become_user_namespace_root, drop_capabilities,
@@ -54,6 +54,8 @@ topic!(
         pages_are_copied_where_a_limit_does_not_permit_to_move_them,
         the_default_pipe_is_charged,
         a_rejected_user_charge_leaves_the_scope_unchanged,
+        a_rejected_scope_charge_leaves_the_user_unchanged,
+        what_exceeds_the_limit_of_a_user_refuses_no_other_user,
     ],
 );
 
@@ -507,4 +509,56 @@ fn a_rejected_user_charge_leaves_the_scope_unchanged(_: &Context) -> Result<()> 
     let _three = ctl.create("three").context("the third of the scope")?;
     let more = ctl.create("four").map(drop);
     expect("a fourth", more, Err(Errno::ENOSPC))
+}
+
+fn a_rejected_scope_charge_leaves_the_user_unchanged(_: &Context) -> Result<()> {
+    let _user = Parameter::set("user_max_channels", 2)?;
+    let scope = Parameter::set("scope_max_channels", 1)?;
+    as_user(USER, |ctl| {
+        ctl.persist(OWN, "one").context("the first")?;
+        for _ in 0..5 {
+            let more = ctl.create("two").map(drop);
+            expect("another", more, Err(Errno::ENOSPC))?;
+        }
+        Ok(())
+    })?;
+    drop(scope);
+    as_user(USER, |ctl| {
+        let _two = ctl.create("two").context("the second of the user")?;
+        expect("a third", ctl.create("three").map(drop), FULL)
+    })
+}
+
+/// A refused call counts for a moment where it is not refused. Two users share a scope, which has room for what the
+/// one has, but not besides for what the other one asks for beyond its limit, all the time.
+fn what_exceeds_the_limit_of_a_user_refuses_no_other_user(_: &Context) -> Result<()> {
+    const ROUNDS: usize = 5000;
+    let _user = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
+    let _scope = Parameter::set("scope_max_bytes", 8 * CAPACITY as u64)?;
+    let greedy = || {
+        spawn("a user beyond its limit", || {
+            become_user(OTHER)?;
+            let ctl = Ctl::new()?;
+            loop {
+                let opened = with_capacity(&ctl, "large", 8 * CAPACITY).map(drop);
+                expect("a large channel", opened, FULL)?;
+            }
+        })
+    };
+    let others: [Child<()>; 2] = [greedy()?, greedy()?];
+    as_user(USER, |ctl| {
+        for round in 0..ROUNDS {
+            let opened = ctl.create("small").map(drop);
+            expect(
+                &format!("channel {round} within the limits"),
+                opened,
+                Ok(()),
+            )?;
+        }
+        Ok(())
+    })?;
+    for other in others {
+        other.kill()?;
+    }
+    Ok(())
 }

@@ -175,7 +175,8 @@ fn a_container_at_its_limit_does_not_affect_siblings(context: &Context) -> Resul
     let share = vec![
         (2, user_full),
         (2, user_full),
-        (2, scope_full),
+        // At both limits, of which that of the user is checked first.
+        (2, user_full),
         (0, scope_full),
     ];
     for name in ["first", "second"] {
