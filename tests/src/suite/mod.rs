@@ -119,6 +119,7 @@ mod siblings;
 mod sigkill;
 mod signals;
 mod splice;
+mod stopped_peers;
 mod stress;
 mod suspend;
 mod uring;
@@ -201,6 +202,7 @@ pub const TOPICS: &[Topic] = &[
     map_batch::TOPIC,
     map_watch::TOPIC,
     memory_high::TOPIC,
+    stopped_peers::TOPIC,
     map_limits::TOPIC,
     map_mapped::TOPIC,
     map_races::TOPIC,
