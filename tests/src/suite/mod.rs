@@ -78,6 +78,7 @@ mod map_durable_keeper;
 mod map_durable_library;
 mod map_durable_malformed;
 mod map_durable_mapped;
+mod map_durable_memory;
 mod map_durable_restore;
 mod map_durable_stream;
 mod map_durable_wait;
@@ -219,6 +220,7 @@ pub const TOPICS: &[Topic] = &[
     map_durable_restore::TOPIC,
     map_durable_malformed::TOPIC,
     map_durable_mapped::TOPIC,
+    map_durable_memory::TOPIC,
     exhaustion::TOPIC,
     hostile_memory::TOPIC,
     hostile_mappings::TOPIC,
