@@ -441,10 +441,11 @@ static void map_detach(struct sluice_endpoint *endpoint)
 
 /*
  * The keeper may still hold a reference, and the next attempt is charged again. A map with restored
- * entries stays charged until they are freed.
+ * entries stays charged until they are freed. Their time to live ends in the table, too.
  */
 static void map_give_back(struct sluice_map *map)
 {
+	sluice_map_expiry_exit(map);
 	sluice_map_mapped_free(map);
 	if (!map->restored)
 		sluice_quota_uncommit(map->channel.charge);
@@ -521,10 +522,16 @@ static void map_unnamed(struct sluice_channel *channel)
 		sluice_stream_unnamed(map->stream);
 }
 
+static int map_init(void)
+{
+	return sluice_map_expiry_start();
+}
+
 /* The callbacks of the last maps are in this module. */
 static void map_exit(void)
 {
 	rcu_barrier();
+	sluice_map_expiry_stop();
 }
 
 static const struct file_operations map_fops = {
@@ -543,6 +550,7 @@ const struct sluice_kind sluice_map_kind = {
 	.name		= "map",
 	.file_name	= "[sluice-map]",
 	.fops		= &map_fops,
+	.init		= map_init,
 	.exit		= map_exit,
 	.create		= map_create,
 	.free		= sluice_map_free,

@@ -173,6 +173,7 @@ struct sluice_map {
 	atomic_t readers, writers, watchers;	/* endpoints */
 	atomic64_t expired, missed;	/* since creation */
 	atomic64_t trimmed;		/* events up to this one are lost */
+	u64 searched;			/* where the next request over netlink searches them */
 	struct sluice_wait_queue changed;
 
 	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (map-L) */
@@ -285,6 +286,18 @@ static inline u64 sluice_map_time_to_live(u64 expires)
 /* ---- map_expiry.c: the timer of a map ---- */
 
 /**
+ * sluice_map_expiry_start() - creates the queue of the workers, when the module is loaded
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int sluice_map_expiry_start(void);
+
+/**
+ * sluice_map_expiry_stop() - destroys the queue of the workers, when there is no map any more
+ */
+void sluice_map_expiry_stop(void);
+
+/**
  * sluice_map_expiry_init() - initialises the timer and the worker of a new map
  * @map: the map
  * @worker: what the timer starts: sluice_map_expire()
@@ -292,7 +305,7 @@ static inline u64 sluice_map_time_to_live(u64 expires)
 void sluice_map_expiry_init(struct sluice_map *map, work_func_t worker);
 
 /**
- * sluice_map_expiry_exit() - cancels the timer and the worker
+ * sluice_map_expiry_exit() - cancels the timer and the worker for good; may be called again
  * @map: the map
  *
  * Context: may sleep.
@@ -505,13 +518,14 @@ int sluice_map_log_init(struct sluice_map *map, u32 events, gfp_t gfp);
  * sluice_map_log_trim() - drops the oldest events of removed entries
  * @map: the map
  * @bytes: how many more will be free afterwards, if there are enough such events
+ * @waits: false: a request over netlink, which searches a part of the log, after that of the last
  *
  * Watchers have missed these events. The last event remains.
  *
  * Context: may sleep.
- * Return: true if memory will be free; false: it frees nothing.
+ * Return: true if memory will be free, or another call may find some; false: it frees nothing.
  */
-bool sluice_map_log_trim(struct sluice_map *map, size_t bytes);
+bool sluice_map_log_trim(struct sluice_map *map, size_t bytes, bool waits);
 
 /**
  * sluice_map_log_exit() - frees the log and puts its entries

@@ -738,29 +738,18 @@ static u64 expire_some(struct sluice_map *map, struct sluice_map_shard *shard, u
 	return next;
 }
 
-/* Removes all entries of a shard whose time has passed, and returns when the next one expires. */
-static u64 expire_shard(struct sluice_map *map, struct sluice_map_shard *shard)
-{
-	u64 now = ktime_get_boottime_ns(), next;
-
-	while (!READ_ONCE(map->ending)) {
-		next = expire_some(map, shard, now);
-		if (next > now)
-			return next;
-		cond_resched();
-	}
-	return SLUICE_MAP_FOREVER;
-}
-
 void sluice_map_expire(struct work_struct *work)
 {
 	struct sluice_map *map = container_of(work, struct sluice_map, expiry);
-	u64 next = SLUICE_MAP_FOREVER;
+	u64 now = ktime_get_boottime_ns(), next = SLUICE_MAP_FOREVER;
 	unsigned int i;
 
 	sluice_map_expiry_disarm(map);
-	for (i = 0; i < SLUICE_MAP_SHARDS; i++)
-		next = min(next, expire_shard(map, &map->shards[i]));
+	for (i = 0; i < SLUICE_MAP_SHARDS; i++) {
+		next = min(next, expire_some(map, &map->shards[i], now));
+		cond_resched();
+	}
+	/* At once, if there are more: maps whose workers wait come first. */
 	if (next != SLUICE_MAP_FOREVER)
 		sluice_map_expiry_arm(map, next);
 }

@@ -7,11 +7,17 @@
  * FOREVER before it looks at the shards, so that an entry that it has just passed arms the timer
  * itself.
  */
+#include <linux/workqueue.h>
+
 #include "compat.h"
 #include "map.h"
 
 /* Entries that expire within this time of each other are removed together. */
 #define SLACK_NS (NSEC_PER_MSEC)
+/* Maps that remove entries at a time: nobody is charged for the time of workers. */
+#define WORKERS 4
+
+static struct workqueue_struct *workers;
 
 void sluice_map_expiry_arm(struct sluice_map *map, u64 expires)
 {
@@ -37,7 +43,7 @@ static enum hrtimer_restart start_worker(struct hrtimer *timer)
 {
 	struct sluice_map *map = container_of(timer, struct sluice_map, timer);
 
-	queue_work(system_dfl_wq, &map->expiry);
+	queue_work(workers, &map->expiry);
 	return HRTIMER_NORESTART;
 }
 
@@ -48,8 +54,12 @@ bool sluice_map_expiry_is_due(struct sluice_map *map)
 
 void sluice_map_expiry_hasten(struct sluice_map *map)
 {
-	if (sluice_map_expiry_is_due(map))
-		queue_work(system_dfl_wq, &map->expiry);
+	if (!sluice_map_expiry_is_due(map))
+		return;
+	spin_lock(&map->timer_lock);
+	if (!map->ending)
+		queue_work(workers, &map->expiry);
+	spin_unlock(&map->timer_lock);
 }
 
 void sluice_map_expiry_init(struct sluice_map *map, work_func_t worker)
@@ -60,7 +70,7 @@ void sluice_map_expiry_init(struct sluice_map *map, work_func_t worker)
 	INIT_WORK(&map->expiry, worker);
 }
 
-/* Once `ending` is set, nothing arms the timer any more. */
+/* Once `ending` is set, nothing arms the timer or queues the worker any more. */
 void sluice_map_expiry_exit(struct sluice_map *map)
 {
 	spin_lock(&map->timer_lock);
@@ -68,4 +78,15 @@ void sluice_map_expiry_exit(struct sluice_map *map)
 	spin_unlock(&map->timer_lock);
 	hrtimer_cancel(&map->timer);
 	cancel_work_sync(&map->expiry);
+}
+
+int sluice_map_expiry_start(void)
+{
+	workers = alloc_workqueue("sluice_expiry", WQ_UNBOUND, WORKERS);
+	return workers ? 0 : -ENOMEM;
+}
+
+void sluice_map_expiry_stop(void)
+{
+	destroy_workqueue(workers);
 }

@@ -45,7 +45,7 @@ static int refuse(struct sluice_map *map, u64 waiting)
 	return -ENOSPC;
 }
 
-static int charge(struct sluice_map *map, size_t bytes)
+static int charge(struct sluice_map *map, size_t bytes, bool waits)
 {
 	u64 waiting = atomic64_read_acquire(&map->waiting);
 	s64 missing;
@@ -57,7 +57,7 @@ static int charge(struct sluice_map *map, size_t bytes)
 	missing = atomic64_read(&map->bytes) + bytes - map->capacity - waiting;
 	/* Frees more than is missing, because each attempt takes a grace period. */
 	if (missing > 0 && !sluice_map_expiry_is_due(map) &&
-	    sluice_map_log_trim(map, missing + map->capacity / TRIM_SHARE))
+	    sluice_map_log_trim(map, missing + map->capacity / TRIM_SHARE, waits))
 		return -EAGAIN;
 	return refuse(map, waiting);
 }
@@ -109,9 +109,9 @@ static void *map_memory_allocate(struct sluice_map *map, size_t size, gfp_t gfp)
 /* Memory charged to the map and to the creator's memory cgroup, or an error. */
 static void *allocate_charged(struct sluice_map *map, size_t size, size_t charged, gfp_t gfp)
 {
-	int err = charge(map, charged);
+	bool waits = gfpflags_allow_blocking(gfp);
+	int err = charge(map, charged, waits);
 	void *memory;
-	bool waits;
 
 	if (err)
 		return ERR_PTR(err);
@@ -120,8 +120,7 @@ static void *allocate_charged(struct sluice_map *map, size_t size, size_t charge
 		return memory;
 	atomic64_sub(charged, &map->bytes);
 	/* A request that may not wait has memory reclaimed instead. */
-	waits = gfpflags_allow_blocking(gfp) && atomic64_read(&map->waiting);
-	return ERR_PTR(waits ? -EAGAIN : -ENOMEM);
+	return ERR_PTR(waits && atomic64_read(&map->waiting) ? -EAGAIN : -ENOMEM);
 }
 
 /* The record of its removal. */
@@ -183,6 +182,9 @@ struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 len
 	value->version = 0;
 	value->expires = expires;
 	value->room = room_of(charged);
+	/* A later value may be longer: a get copies what it has of both, and then tries again. */
+	if (value->room > (int)length)
+		memset(value->bytes + length, 0, value->room - length);
 	value->length = length;
 	value->charged = charged;
 	value->map = map;

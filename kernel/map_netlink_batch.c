@@ -160,6 +160,9 @@ static void map_netlink_execute_steps(struct batch *batch, struct genl_info *inf
 	nlmsg_for_each_attr(attribute, info->nlhdr, GENL_HDRLEN, left) {
 		if (nla_type(attribute) != SLUICE_NL_A_STEP)
 			continue;
+		/* One message may have thousands of steps, and holds generic netlink's lock. */
+		if (fatal_signal_pending(current))
+			break;
 		batch->left--;
 		step(batch, attribute);
 	}

@@ -18,6 +18,8 @@
 #include "trace.h"
 #include "user_struct.h"
 
+#define SEARCH_MAX 1024		/* changes that a request over netlink searches at a time */
+
 static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
 {
 	return &map->slots[sequence & (map->slot_count - 1)];
@@ -104,21 +106,27 @@ static size_t map_watch_put_entry(struct sluice_map_entry *entry)
 	return sluice_map_entry_put(entry) ? bytes : 0;
 }
 
-bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
+bool sluice_map_log_trim(struct sluice_map *map, size_t bytes, bool waits)
 {
-	u64 last = atomic64_read(&map->sequence), sequence;
+	u64 last = atomic64_read(&map->sequence), end = last;
+	u64 sequence = map_watch_first_after(map, 0);
 	size_t trimmed = 0;
 
+	if (!waits) {
+		sequence = max(sequence, READ_ONCE(map->searched));
+		end = min(last, sequence + SEARCH_MAX);
+	}
 	/* The last event remains, so that every watcher learns what it has missed. */
-	for (sequence = map_watch_first_after(map, 0); sequence < last && trimmed < bytes;
-	     sequence++) {
+	for (; sequence < end && trimmed < bytes; sequence++) {
 		struct sluice_map_entry *entry = take_removed(map, sequence);
 
 		if (entry)
 			trimmed += map_watch_put_entry(entry);
 		cond_resched();
 	}
-	return trimmed;
+	if (!waits)
+		WRITE_ONCE(map->searched, sequence < last ? sequence : 0);
+	return trimmed || sequence < last;
 }
 
 void sluice_map_log_exit(struct sluice_map *map)

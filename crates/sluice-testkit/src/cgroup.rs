@@ -115,7 +115,7 @@ impl Cgroup {
         self.set("cgroup.type", "threaded")
     }
 
-    fn set(&self, file: &str, value: &str) -> Result<()> {
+    pub fn set(&self, file: &str, value: &str) -> Result<()> {
         let path = self.path.join(file);
         fs::write(&path, value)
             .with_context(|| format!("cannot write {value} to {}", path.display()))

@@ -23,6 +23,7 @@ use crate::support::channel::{
 };
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn, spawn_keeping};
+use crate::support::controller::Controller;
 use crate::support::credentials::{become_namespaces_root, become_user};
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, DESTROY, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, Unlink, WRITE,
@@ -31,7 +32,7 @@ use crate::support::ctl::{
 use crate::support::fault_blocked::{FaultBlocked, spawn_fault_blocked};
 use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
 use crate::support::kernel::mark_log;
-use crate::support::memcg::{MemoryController, memory_current};
+use crate::support::memcg::{account_memory_of_children, memory_current};
 use crate::support::memory::{PAGE, read_at, write_at};
 use crate::support::poll;
 use crate::support::proc::Call;
@@ -538,20 +539,20 @@ fn pages_spliced_out_remain_valid(_: &Context) -> Result<()> {
 }
 
 /// A pipe of 1 MiB in a cgroup of its own, whose memory is accounted.
-struct Accounted<'a> {
+struct Accounted {
     cgroup: Cgroup,
     /// Before the first pipe.
     empty: u64,
-    _controller: MemoryController<'a>,
+    _controller: Controller,
 }
 
-impl<'a> Accounted<'a> {
+impl Accounted {
     /// Memory that CPUs may hold pre-charged.
     const SLACK: u64 = (MIB / 2) as u64;
 
-    fn new(context: &'a Context) -> Result<Self> {
+    fn new(context: &Context) -> Result<Self> {
         let home = context.cgroup()?;
-        let controller = MemoryController::enable_for_children(home)?;
+        let controller = account_memory_of_children(home)?;
         let cgroup = home.create_child("creator")?;
         let empty = memory_current(&cgroup)?;
         Ok(Accounted {

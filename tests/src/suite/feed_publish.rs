@@ -15,11 +15,13 @@ use nix::sched::{CloneFlags, unshare};
 use serde::de::DeserializeOwned;
 
 use crate::registry::{Context, topic};
+use crate::support::channel::read_nowait;
 use crate::support::check::{expect, note, skip};
 use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::feed::{
-    Account, CONSUMER_NONE, Consumer, IRQ, NAME, NMI, Packet, Publisher, Sleep, TASK,
-    claim_by_read, info_by_name, open, open_node_with, read_packet, read_present, wait_reading,
+    Account, CONSUMER_NONE, Consumer, IRQ, LARGEST, NAME, NMI, Packet, Publisher, Sleep, TASK,
+    claim_by_read, expect_growth, info_by_name, open, open_node_with, read_packet, read_present,
+    wait_reading,
 };
 use crate::support::kernel::{
     LoadedModule, UnloadedModule, expect_module_in_use, expect_no_objects, expect_no_page_leak,
@@ -36,6 +38,7 @@ topic!(
         packets_from_threads_and_from_interrupts_in_them,
         packets_from_nmi,
         packets_too_fast_for_the_ring,
+        the_state_by_name_is_consistent_while_packets_are_published,
         a_publish_without_a_consumer_succeeds,
         a_reader_killed_while_packets_are_published,
         a_mapping_consumer_killed_while_packets_are_published,
@@ -192,6 +195,44 @@ fn packets_too_fast_for_the_ring(context: &Context) -> Result<()> {
         note(format!("{received} received, {lost} lost"));
     }
     Ok(())
+}
+
+fn the_state_by_name_is_consistent_while_packets_are_published(context: &Context) -> Result<()> {
+    const PACKETS: u64 = 50_000;
+    let publisher = Publisher::small(context)?;
+    let end = open(NAME)?;
+    claim_by_read(&end)?;
+    let (_, mut last) = info_by_name(NAME)?;
+    let (mut before, mut states, mut packets) = ([0; 2], 0, 0);
+    while states < 20 {
+        let publishing = publisher.spawn_publish("task", PACKETS as usize, 1000)?;
+        packets += PACKETS;
+        while !publishing.has_reported()? {
+            let (common, now) = info_by_name(NAME)?;
+            expect_growth(&last, &now)?;
+            expect("the ends", (common.readers, common.writers), (1, 1))?;
+            ensure!(common.bytes <= common.capacity, "{} bytes", common.bytes);
+            // Those of this structure are read at another time of the call.
+            let counts = [common.messages, common.lost];
+            let (from, to) = ([last.published, last.lost], [now.published, now.lost]);
+            for at in 0..2 {
+                let grown = from[at] <= counts[at] && before[at] <= to[at];
+                ensure!(grown, "{from:?}, {before:?}; then {counts:?}, {to:?}");
+            }
+            states += u64::from(now.sequence > last.sequence);
+            (last, before) = (now, counts);
+            // There is room for a packet again.
+            let _ = read_nowait(&end, LARGEST);
+        }
+        publishing.finish()?;
+    }
+    let (common, state) = info_by_name(NAME)?;
+    expect("the next number", state.sequence, packets)?;
+    expect("published and lost", state.published + state.lost, packets)?;
+    let counts = (common.messages, common.lost);
+    expect("common counts", counts, (state.published, state.lost))?;
+    drop(end);
+    publisher.unload()
 }
 
 fn a_publish_without_a_consumer_succeeds(context: &Context) -> Result<()> {

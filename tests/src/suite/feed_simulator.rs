@@ -20,7 +20,7 @@ use crate::support::credentials::{
 use crate::support::event::Event;
 use crate::support::feed::{
     CPU_ANY, Consumer, Header, Info, LARGEST, PACKET_MAX, START, START_SIZE_VER0, Sleep, Start,
-    claim_by_read, info, open_node, read_packet, start, stop,
+    claim_by_read, expect_growth, info, open_node, read_packet, start, stop,
 };
 use crate::support::ioctl::{raw, size_error};
 use crate::support::kernel::expect_module_in_use;
@@ -46,6 +46,7 @@ topic!(
         it_runs_on_the_requested_processor,
         an_offline_processor_is_einval,
         packets_have_the_requested_interval,
+        its_counts_only_grow_while_it_publishes,
         the_shortest_interval_leaves_half_of_the_processor,
         an_open_node_keeps_the_module_loaded,
     ],
@@ -367,6 +368,51 @@ fn packets_have_the_requested_interval(_: &Context) -> Result<()> {
 fn median(mut values: Vec<i64>) -> i64 {
     values.sort_unstable();
     values[values.len() / 2]
+}
+
+/// Of packets that are received at first, and later lost.
+fn its_counts_only_grow_while_it_publishes(_: &Context) -> Result<()> {
+    const COUNT: u64 = 4000;
+    const INTERVAL: u64 = 100 * MICROSECOND;
+    let end = open_node()?;
+    claim_by_read(&end)?;
+    let first = info(&end)?;
+    start(&end, Start::new(INTERVAL, COUNT, PACKET_MAX)).context("starting")?;
+    let (mut last, mut changes) = (info(&end)?, 0);
+    while last.running == 1 {
+        if last.expired < COUNT / 2 {
+            let _ = read_nowait(&end, LARGEST);
+        }
+        let now = info(&end)?;
+        expect_growth(&last, &now)?;
+        let numbers = |info: &Info| info.sequence - first.sequence;
+        ensure!(
+            last.expired <= numbers(&now) && numbers(&now) <= now.expired + 1,
+            "{} packets of {} to {} expiries",
+            numbers(&now),
+            last.expired,
+            now.expired
+        );
+        ensure!(
+            now.elapsed_ns >= now.expired * INTERVAL,
+            "{} expiries within {} ns",
+            now.expired,
+            now.elapsed_ns
+        );
+        changes += u64::from(now.expired > last.expired);
+        last = now;
+    }
+    ensure!(changes > 10, "only {changes} states were seen");
+    let published = last.published - first.published;
+    let lost = last.lost - first.lost;
+    expect("expiries", last.expired, COUNT)?;
+    expect("published and lost", published + lost, COUNT)?;
+    expect("the next number", last.sequence - first.sequence, COUNT)?;
+    ensure!(
+        published > 0 && lost > 0,
+        "{published} packets were published, {lost} lost"
+    );
+    Ok(())
 }
 
 /// It is idle for as long as a packet took. What the trace adds, and delays of the machine, are within the half. Without room

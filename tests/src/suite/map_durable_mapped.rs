@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
 use sluice::Map as Library;
 use sluice_abi::map::{MAPPED, MMAP_TABLE};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::child::Child;
-use crate::support::ctl::OWN;
+use crate::support::ctl::{OWN, Open};
 use crate::support::durable::{
     DURABLE, NEW, STREAM_MAX, blocked, durable, failed, open, open_result, post, set_with,
 };
@@ -22,7 +23,7 @@ use crate::support::ioctl::raw;
 use crate::support::keeper::{
     Ack, CREATE, Create, Keeper, LIMIT, Map, Message, OPEN, RESUME, SET, Stored, answering,
 };
-use crate::support::map::{Maps, NAME, Params, get_entry, state};
+use crate::support::map::{self, Maps, NAME, Params, get_entry, state};
 use crate::support::memory::PAGE;
 use crate::support::ring::{READ_ONLY, Region};
 use crate::support::time::eventually;
@@ -38,6 +39,7 @@ topic!(
         an_open_allocates_the_table_that_is_stored,
         an_open_forgets_the_table_that_is_not_stored_any_more,
         an_open_that_asks_again_is_charged_once,
+        a_table_is_not_used_after_an_open_that_failed,
         a_map_that_is_stored_without_a_table_is_eexist,
         a_keeper_without_tables_is_eprotonosupport,
         an_open_that_waits_for_a_keeper_without_tables_fails,
@@ -286,6 +288,37 @@ fn an_open_that_asks_again_is_charged_once(_: &Context) -> Result<()> {
         }
     }
     expect("the open", opener.finish()?, Ok(()))
+}
+
+/// The open frees its table while times to live end. A kernel with KASAN finds a worker that clears their cells in it.
+fn a_table_is_not_used_after_an_open_that_failed(_: &Context) -> Result<()> {
+    const LARGE: u64 = 32 << 20;
+    const SPAN: Duration = Duration::from_millis(400);
+    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+    let params = mapped(LARGE, CELL);
+    let request = Open {
+        capacity: 2 * LARGE,
+        ..map::request(NEW, &params)
+    };
+    for _ in 0..5 {
+        let (opened, ()) = answering(
+            || maps.0.open(request).map(drop),
+            || {
+                let asked = keeper.next_of(OPEN)?;
+                keeper.create(&asked, SEQUENCE)?;
+                for number in 0..256_u32 {
+                    let mut entry = Stored::new(&number.to_ne_bytes(), VALUE, 1);
+                    let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME)?);
+                    entry.expires_ns = (now + SPAN * number / 256).as_nanos() as u64;
+                    keeper.restore(asked.stream, &[entry]).context("RESTORE")?;
+                }
+                keeper.refuse(asked.stream, Errno::ENOMEM).context("READY")
+            },
+        )?;
+        expect("the open", opened, Err(Errno::ENOMEM))?;
+    }
+    thread::sleep(2 * SPAN);
+    Ok(())
 }
 
 fn a_map_that_is_stored_without_a_table_is_eexist(_: &Context) -> Result<()> {

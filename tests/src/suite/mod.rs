@@ -80,6 +80,7 @@ mod map_durable_keeper;
 mod map_durable_library;
 mod map_durable_malformed;
 mod map_durable_mapped;
+mod map_durable_memory;
 mod map_durable_open;
 mod map_durable_restore;
 mod map_durable_stream;
@@ -124,6 +125,7 @@ mod siblings;
 mod sigkill;
 mod signals;
 mod splice;
+mod stopped_peers;
 mod stress;
 mod suspend;
 mod uring;
@@ -206,6 +208,7 @@ pub const TOPICS: &[Topic] = &[
     map_batch::TOPIC,
     map_watch::TOPIC,
     memory_high::TOPIC,
+    stopped_peers::TOPIC,
     map_limits::TOPIC,
     map_mapped::TOPIC,
     map_races::TOPIC,
@@ -227,6 +230,7 @@ pub const TOPICS: &[Topic] = &[
     map_durable_charges::TOPIC,
     map_durable_malformed::TOPIC,
     map_durable_mapped::TOPIC,
+    map_durable_memory::TOPIC,
     exhaustion::TOPIC,
     hostile_memory::TOPIC,
     hostile_mappings::TOPIC,

@@ -13,7 +13,7 @@ use crate::support::cli::{
     NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, TIMED_OUT, expect_destroyed, expect_output,
     expect_table, script, shell, sluice,
 };
-use crate::support::memcg::{MemoryController, set_memory_max};
+use crate::support::memcg::{account_memory_of_children, set_memory_max};
 use crate::support::ring::{Rings, Role};
 
 topic!(
@@ -456,7 +456,7 @@ fn a_ring_over_a_path_carries_records_in_huge_pages(context: &Context) -> Result
 
 /// The kernel would kill it, and another process of the cgroup, when the ring has more pages than that may have.
 fn a_ring_over_a_path_that_does_not_fit_in_the_cgroup_is_refused(context: &Context) -> Result<()> {
-    let _controller = MemoryController::enable_for_children(context.cgroup()?)?;
+    let _controller = account_memory_of_children(context.cgroup()?)?;
     let small = context.cgroup()?.create_child("small")?;
     set_memory_max(&small, 8 << 20)?;
     let path = context.scratch.join("ring");

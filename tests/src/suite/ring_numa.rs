@@ -4,16 +4,16 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
-use crate::support::cgroup::Cgroup;
 use crate::support::check::{expect, skip};
 use crate::support::child::spawn;
+use crate::support::controller::Controller;
 use crate::support::ctl::{CREATE, EXCL, OWN, Open, PERSIST, WRITE};
 use crate::support::memory::PAGE;
 use crate::support::ring::{NODE_ANY, Region, RingParams, Rings, Role, Side, info, request};
@@ -178,43 +178,10 @@ fn a_node_without_memory_is_einval(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The cpuset controller, enabled down to the children of a test's cgroup until this is dropped.
-struct CpusetController(Vec<PathBuf>);
-
-impl CpusetController {
-    /// Moves the test to a child of its cgroup, as `MemoryController` does.
-    fn enable_for_children(home: &Cgroup) -> Result<Self> {
-        home.create_child("the-test-itself")?.enter()?;
-        let root = Cgroup::root()?;
-        let mut parents: Vec<&Path> = home
-            .path()
-            .ancestors()
-            .take_while(|path| path.starts_with(root.path()))
-            .collect();
-        parents.reverse();
-        let mut enabled = CpusetController(vec![]);
-        for parent in parents {
-            fs::write(parent.join("cgroup.subtree_control"), "+cpuset")
-                .with_context(|| format!("enabling cpuset in {}", parent.display()))?;
-            enabled.0.push(parent.to_owned());
-        }
-        Ok(enabled)
-    }
-}
-
-impl Drop for CpusetController {
-    fn drop(&mut self) {
-        for parent in self.0.iter().rev() {
-            // A controller that stays enabled does no harm.
-            let _ = fs::write(parent.join("cgroup.subtree_control"), "-cpuset");
-        }
-    }
-}
-
 fn a_node_outside_the_cpuset_is_enomem(context: &Context) -> Result<()> {
     let nodes = nodes()?;
     let home = context.cgroup()?;
-    let _controller = CpusetController::enable_for_children(home)?;
+    let _controller = Controller::enable_for_children(home, "cpuset")?;
     let confined = home.create_child("confined")?;
     fs::write(confined.path().join("cpuset.mems"), nodes[0].to_string())
         .context("setting cpuset.mems")?;

@@ -132,6 +132,35 @@ fn from_zero(info: Info) -> Info {
     }
 }
 
+/// The state of a feed with a consumer and one publisher, at two times: no count has decreased, and each packet was
+/// counted with its number, except one in progress.
+pub fn expect_growth(earlier: &Info, later: &Info) -> Result<()> {
+    let counts = |info: &Info| {
+        [
+            info.sequence,
+            info.published,
+            info.lost,
+            info.violations,
+            info.expired,
+            info.missed,
+            info.elapsed_ns,
+        ]
+    };
+    let grown = counts(earlier).into_iter().zip(counts(later));
+    ensure!(
+        grown.into_iter().all(|(earlier, later)| earlier <= later),
+        "a count has decreased: {earlier:?}, {later:?}"
+    );
+    let counted = |info: &Info| info.published + info.lost;
+    ensure!(
+        counted(earlier) <= later.sequence && later.sequence <= counted(later) + 1,
+        "the number of the next packet is none of {} to {} + 1",
+        counted(earlier),
+        counted(later)
+    );
+    Ok(())
+}
+
 /// The info of an endpoint, read into a structure of which only `size` bytes are known.
 pub fn info_of_size(end: &impl AsFd, bytes: &mut [u8], size: u32) -> nix::Result<()> {
     bytes[..4].copy_from_slice(&size.to_ne_bytes());

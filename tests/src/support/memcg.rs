@@ -10,8 +10,9 @@ use anyhow::{Context, Result};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 
 use super::cgroup::Cgroup;
-use super::check::{expect, skip};
+use super::check::expect;
 use super::child::spawn_keeping;
+use super::controller::Controller;
 use super::time::eventually;
 use crate::registry;
 
@@ -19,51 +20,21 @@ use crate::registry;
 pub const SLACK: u64 = 1 << 19;
 
 /// The memory controller, enabled for the children of a test's cgroup until this is dropped.
-pub struct MemoryController<'a> {
-    parents: Vec<&'a Path>,
-}
-
-impl<'a> MemoryController<'a> {
-    /// Moves the test to a child of its cgroup: a cgroup with processes cannot enable controllers for its children.
-    pub fn enable_for_children(home: &'a Cgroup) -> Result<Self> {
-        let above = home
-            .path()
-            .parent()
-            .context("a test's cgroup has no parent")?;
-        let available = read(above, "cgroup.controllers")?;
-        if !available.split_whitespace().any(|name| name == "memory") {
-            return Err(skip("there is no memory controller in this hierarchy"));
-        }
-        home.create_child("the-test-itself")?.enter()?;
-        let mut enabled = MemoryController { parents: vec![] };
-        for parent in [above, home.path()] {
-            write(parent, "cgroup.subtree_control", "+memory")?;
-            enabled.parents.push(parent);
-        }
-        Ok(enabled)
-    }
-}
-
-impl Drop for MemoryController<'_> {
-    fn drop(&mut self) {
-        for parent in self.parents.iter().rev() {
-            // A controller that stays enabled does no harm.
-            let _ = write(parent, "cgroup.subtree_control", "-memory");
-        }
-    }
+pub fn account_memory_of_children(home: &Cgroup) -> Result<Controller> {
+    Controller::enable_for_children(home, "memory")
 }
 
 /// The cgroups of a channel's creator and of another process, whose memory is accounted.
-pub struct Accounts<'a> {
+pub struct Accounts {
     pub creator: Cgroup,
     pub other: Cgroup,
-    _controller: MemoryController<'a>,
+    _controller: Controller,
 }
 
-impl<'a> Accounts<'a> {
-    pub fn new(context: &'a registry::Context) -> Result<Self> {
+impl Accounts {
+    pub fn new(context: &registry::Context) -> Result<Self> {
         let home = context.cgroup()?;
-        let controller = MemoryController::enable_for_children(home)?;
+        let controller = account_memory_of_children(home)?;
         Ok(Accounts {
             creator: home.create_child("creator")?,
             other: home.create_child("other")?,
@@ -131,7 +102,7 @@ pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
 }
 
 pub fn set_memory_high(cgroup: &Cgroup, bytes: u64) -> Result<()> {
-    write(cgroup.path(), "memory.high", &bytes.to_string())
+    cgroup.set("memory.high", &bytes.to_string())
 }
 
 /// The bytes charged to it now. Each CPU may hold some of them in reserve.
@@ -158,9 +129,4 @@ fn oom_kills(cgroup: &Cgroup) -> Result<u64> {
 fn read(directory: &Path, file: &str) -> Result<String> {
     let path = directory.join(file);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
-}
-
-fn write(directory: &Path, file: &str, value: &str) -> Result<()> {
-    let path = directory.join(file);
-    fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))
 }

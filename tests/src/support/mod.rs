@@ -6,6 +6,7 @@ pub mod channel;
 pub mod check;
 pub mod cli;
 pub mod container;
+pub mod controller;
 pub mod credentials;
 pub mod crun;
 pub mod ctl;

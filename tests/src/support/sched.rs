@@ -47,6 +47,36 @@ impl Drop for Processor {
     }
 }
 
+const PREEMPTION: &str = "/sys/kernel/debug/sched/preempt";
+
+/// System calls are preempted anywhere until this is dropped, where the kernel can change that (CONFIG_PREEMPT_DYNAMIC).
+pub struct FullPreemption {
+    before: Option<String>,
+}
+
+impl FullPreemption {
+    pub fn begin() -> Result<Self> {
+        // Such as `none (voluntary) full`.
+        let modes = fs::read_to_string(PREEMPTION).ok();
+        let mode = modes.and_then(|modes| {
+            let (_, mode) = modes.split_once('(')?;
+            Some(mode.split_once(')')?.0.to_owned())
+        });
+        if mode.is_some() {
+            fs::write(PREEMPTION, "full").with_context(|| format!("full to {PREEMPTION}"))?;
+        }
+        Ok(FullPreemption { before: mode })
+    }
+}
+
+impl Drop for FullPreemption {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.before.as_ref().map(|mode| fs::write(PREEMPTION, mode)) {
+            eprintln!("the mode of preemption stays 'full': {error}");
+        }
+    }
+}
+
 /// Pins the calling thread to a CPU.
 pub fn pin_to_cpu(number: usize) -> Result<()> {
     let mut set = CpuSet::new();
