@@ -4,28 +4,31 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, open as open_path};
+use nix::sys::prctl;
+use nix::sys::stat::Mode;
 use nix::unistd::{Whence, lseek, write};
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::check::{expect, skip};
-use crate::support::child::spawn;
+use crate::support::child::{spawn, spawn_keeping};
 use crate::support::container::{User, spawn_in_container};
 use crate::support::credentials::{
-    NOBODY, become_user, become_user_with_groups, enter_cgroup_namespace,
+    CAP_DAC_OVERRIDE, NOBODY, become_user, become_user_with_capability, become_user_with_groups,
+    drop_capabilities, enter_cgroup_namespace,
 };
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, DESTROY, EXCL, OWN, Open, PERSIST, READ, UNLINK, WRITE, expect_no_channel,
 };
 use crate::support::feed::{
     self, CONSUMER_MAPS, CONSUMER_NONE, CONSUMER_READS, CPU_ANY, Consumer, Info, NAME, NODE,
-    Publisher, Start, claim_by_read, info, info_by_name, open, open_node, open_node_with,
+    Publisher, Start, claim_as, claim_by_read, info, info_by_name, open, open_node, open_node_with,
     read_packet, request,
 };
 use crate::support::ioctl::{raw, size_error};
@@ -40,6 +43,9 @@ topic!(
     pipe_only: [
         the_node_is_for_root_only,
         a_user_may_not_open_the_node,
+        the_node_is_closed_in_another_cgroup_namespace,
+        an_endpoint_cannot_be_opened_again,
+        the_node_is_checked_when_it_is_opened_by_an_endpoint,
         an_endpoint_for_writing_alone_is_einval,
         a_feed_of_a_module_has_a_name_in_the_root_scope,
         creating_a_feed_is_eperm,
@@ -49,6 +55,7 @@ topic!(
         the_root_scope_is_visible_below_the_root_of_its_namespace,
         the_root_scope_is_invisible_in_another_cgroup_namespace,
         the_mode_decides_who_may_open_a_feed,
+        overriding_modes_opens_the_node_only,
         invalid_names_and_capacities_are_einval,
         a_taken_name_is_eexist,
         the_capacity_is_rounded_up_to_a_power_of_two,
@@ -78,6 +85,66 @@ fn a_user_may_not_open_the_node(_: &Context) -> Result<()> {
         Ok(())
     })?;
     user.finish()
+}
+
+fn the_node_is_closed_in_another_cgroup_namespace(_: &Context) -> Result<()> {
+    for (enters, expected) in [(false, Ok(())), (true, Err(Errno::EACCES))] {
+        let owner = spawn("the owner of the node", || {
+            if enters {
+                enter_cgroup_namespace()?;
+                let opened = open_node_with(OFlag::O_RDWR).map(drop);
+                expect("an administrator", opened, Ok(()))?;
+            }
+            drop_capabilities()?;
+            let opened = open_node_with(OFlag::O_RDWR).map(drop);
+            expect("without capabilities", opened, expected)
+        })?;
+        let what = || format!("in another namespace: {enters}");
+        owner.finish().with_context(what)?;
+    }
+    Ok(())
+}
+
+/// Opens the file of this descriptor again.
+fn open_again(end: &impl AsFd, flags: OFlag) -> nix::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", end.as_fd().as_raw_fd());
+    open_path(path.as_str(), flags | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+fn an_endpoint_cannot_be_opened_again(context: &Context) -> Result<()> {
+    let _publisher = Publisher::small(context)?;
+    let end = open(NAME)?;
+    for flags in [OFlag::O_RDONLY, OFlag::O_RDWR] {
+        let again = open_again(&end, flags).map(drop);
+        expect("opening it again", again, Err(Errno::ENXIO))?;
+    }
+    Ok(())
+}
+
+fn the_node_is_checked_when_it_is_opened_by_an_endpoint(_: &Context) -> Result<()> {
+    let end = open_node()?;
+    claim_by_read(&end)?;
+    let again = open_again(&end, OFlag::O_RDWR).context("opening it again")?;
+    let claimed = claim_as(&again, CONSUMER_READS).map(drop);
+    expect("a claim of another endpoint", claimed, Err(Errno::EBUSY))?;
+    for in_namespace in [false, true] {
+        let other = spawn_keeping("another process", &[end.as_fd()], || {
+            if in_namespace {
+                enter_cgroup_namespace()?;
+                drop_capabilities()?;
+            } else {
+                become_user(NOBODY)?;
+            }
+            // Otherwise it may not look into its own /proc/self/fd.
+            prctl::set_dumpable(true).context("becoming dumpable")?;
+            let path = format!("/proc/self/fd/{}", end.as_raw_fd());
+            fs::read_link(path).context("looking up the endpoint")?;
+            let opened = open_again(&end, OFlag::O_RDWR).map(drop);
+            expect("opening it again", opened, Err(Errno::EACCES))
+        })?;
+        other.finish()?;
+    }
+    Ok(())
 }
 
 fn an_endpoint_for_writing_alone_is_einval(context: &Context) -> Result<()> {
@@ -242,6 +309,18 @@ fn the_mode_decides_who_may_open_a_feed(context: &Context) -> Result<()> {
         publisher.unload()?;
     }
     Ok(())
+}
+
+fn overriding_modes_opens_the_node_only(context: &Context) -> Result<()> {
+    let _publisher = Publisher::load(context, c"mode=0600")?.context("loading the publisher")?;
+    let user = spawn("a user", || {
+        become_user_with_capability(NOBODY, CAP_DAC_OVERRIDE)?;
+        let opened = open_node_with(OFlag::O_RDWR).map(drop);
+        expect("the node", opened, Ok(()))?;
+        let opened = Ctl::new()?.open(request(NAME, READ)).map(drop);
+        expect("the feed of a module", opened, Err(Errno::EACCES))
+    })?;
+    user.finish()
 }
 
 /// Loads the publisher with this name or capacity.

@@ -52,6 +52,7 @@ topic!(
         several_readers_get_each_packet_once,
         a_fault_in_the_buffer_loses_no_packet,
         a_reader_killed_in_a_page_fault_loses_no_packet,
+        a_read_that_waits_for_a_page_stops_no_publisher,
         poll_reports_a_packet,
         poll_before_the_claim_reports_a_packet,
         packets_after_an_unread_one_are_no_event,
@@ -434,6 +435,39 @@ fn a_reader_killed_in_a_page_fault_loses_no_packet(context: &Context) -> Result<
     reader.kill()?;
     expect("the packet", read_present(&end)?.origin()?.number, 0)?;
     expect("the next", read_present(&end)?.origin()?.number, 1)
+}
+
+/// The record stays in the ring until the read has ended: it must not be overwritten, and leaves no room for others.
+fn a_read_that_waits_for_a_page_stops_no_publisher(context: &Context) -> Result<()> {
+    let (publisher, end) = small(context)?;
+    publisher.publish("task", 1, 4096)?;
+    let reader = spawn_fault_blocked_keeping("a reader", &[end.as_fd()], 1, |buffer| {
+        let count = read_at(&end, buffer.start(), buffer.len()).context("read")?;
+        Ok(buffer.to_vec(count))
+    })?;
+    // Two more have room.
+    publisher.spawn_publish("task", 2, 4096)?.finish()?;
+    publisher.spawn_publish("irq", 3, 4096)?.finish()?;
+    publisher.spawn_publish("task", 1, 4096)?.finish()?;
+    let expected = Results {
+        delivered: 3,
+        lost: 4,
+        too_long: 0,
+    };
+    expect("results", publisher.results()?, expected)?;
+    let state = info_by_name(NAME)?.1;
+    expect("published and lost", (state.published, state.lost), (3, 4))?;
+    reader.expect_still_blocked()?;
+    let packet = Packet::parse(&reader.resume()?)?;
+    expect("the packet", packet.origin()?.number, 0)?;
+    expect("the next", read_present(&end)?.origin()?.number, 1)?;
+    expect("the last", read_present(&end)?.origin()?.number, 2)?;
+    publisher.publish("task", 1, 4096)?;
+    expect(
+        "lost before a later one",
+        read_present(&end)?.header.lost,
+        4,
+    )
 }
 
 fn poll_reports_a_packet(context: &Context) -> Result<()> {

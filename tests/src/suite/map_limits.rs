@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The limits of a map in bytes and in entries, and what it frees when it is full.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -11,9 +11,13 @@ use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
+use crate::support::fault_blocked::{FAULT_BYTE, spawn_fault_blocked_keeping};
+use crate::support::ioctl::raw;
 use crate::support::map::{
-    CREATED, KEY_MAX, Maps, NOW, Params, VALUE_MAX, delete, events, put, set, state, watch,
+    CREATED, GET, KEY_MAX, Maps, NOW, Op, Params, STEP_GET, Step, VALUE_MAX, batch, delete, events,
+    get, put, set, state, watch,
 };
+use crate::support::memory::PAGE;
 use crate::support::time::eventually;
 
 topic!(
@@ -23,6 +27,7 @@ topic!(
         a_full_map_is_enospc_and_deletion_makes_room,
         a_full_map_replaces_values,
         a_short_value_takes_less_than_the_long_one_before,
+        a_get_into_absent_memory_keeps_no_value,
         the_limit_of_entries_is_enospc,
         keys_of_the_log_are_freed_with_later_changes,
         keys_of_the_log_are_freed_when_the_map_is_full,
@@ -86,6 +91,54 @@ fn a_short_value_takes_less_than_the_long_one_before(_: &Context) -> Result<()> 
         put(&end, b"key", after)?;
         eventually(&format!("{length} bytes are freed"), || {
             Ok((state(&end)?.bytes <= short).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+/// One call or one step of a batch; the length of the value.
+fn get_into(end: &OwnedFd, by_batch: bool, mut op: Op) -> Result<usize> {
+    if by_batch {
+        let mut steps = [Step::new(STEP_GET, &op)];
+        expect("steps", batch(end, &mut steps), Ok(1))?;
+        expect("the result of the step", steps[0].result, 0)?;
+        return Ok(steps[0].value_length as usize);
+    }
+    raw(end, GET, &mut op).context("getting")?;
+    Ok(op.value_length as usize)
+}
+
+/// The map has room for one such value. A get that held it would hold its bytes.
+fn a_get_into_absent_memory_keeps_no_value(_: &Context) -> Result<()> {
+    const PAGES: usize = 150;
+    const LENGTH: usize = PAGES * PAGE + 100;
+    let end = Maps::new()?.create_with(Params::default(), 1 << 20)?;
+    for by_batch in [false, true] {
+        put(&end, b"key", &vec![1; LENGTH])?;
+        let getter = spawn_fault_blocked_keeping("a get", &[end.as_fd()], PAGES, |buffer| {
+            let op = Op {
+                value: buffer.start() as u64,
+                value_length: buffer.len() as u32,
+                ..Op::get(b"key", &mut [])
+            };
+            let length = get_into(&end, by_batch, op)?;
+            let bytes = buffer.to_vec(buffer.len());
+            let (value, rest) = bytes.split_at(length);
+            let unchanged = rest.iter().all(|byte| *byte == FAULT_BYTE);
+            Ok((length, value.iter().all(|byte| *byte == 1), unchanged))
+        })?;
+        delete(&end, b"key").context("deleting")?;
+        eventually("the bytes of the value are free", || {
+            Ok((state(&end)?.bytes < LENGTH as u64 / 2).then_some(()))
+        })?;
+        put(&end, b"key", &vec![2; LENGTH]).context("a new value")?;
+        getter.expect_still_blocked()?;
+        let expected = (LENGTH, true, true);
+        expect("the value before", getter.resume()?, expected)?;
+        expect("the new one", get(&end, b"key"), Ok(vec![2; LENGTH]))?;
+        delete(&end, b"key").context("deleting")?;
+        eventually("the bytes of the new value are free", || {
+            Ok((state(&end)?.bytes < LENGTH as u64 / 2).then_some(()))
         })?;
     }
     Ok(())

@@ -25,14 +25,30 @@ pub fn become_user_with_groups(uid: u32, gid: u32, groups: &[u32]) -> Result<()>
     setresuid(uid, uid, uid).context("setresuid")
 }
 
+// From linux/capability.h.
+pub const CAP_DAC_OVERRIDE: u32 = 1;
+
+/// As `become_user`, with this capability, which is one of the first 32.
+pub fn become_user_with_capability(id: u32, capability: u32) -> Result<()> {
+    prctl::set_keepcaps(true).context("keeping capabilities")?;
+    become_user(id)?;
+    set_capabilities(1 << capability)
+}
+
 /// Keeps the user, but drops all capabilities, until the process executes another program.
 pub fn drop_capabilities() -> Result<()> {
+    set_capabilities(0)
+}
+
+/// Keeps only the capabilities of this set, of the first 32.
+fn set_capabilities(set: u32) -> Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header: [u32; 2] = [VERSION_3, 0];
-    let no_sets: [u32; 6] = [0; 6];
+    // Effective, permitted, inheritable; then those of the other capabilities.
+    let sets: [u32; 6] = [set, set, 0, 0, 0, 0];
     // SAFETY: the header and the two times three words of this version; the kernel reads both, and writes to the header
     // only if it does not support the version.
-    let ret = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), no_sets.as_ptr()) };
+    let ret = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     Errno::result(ret).context("capset")?;
     Ok(())
 }
