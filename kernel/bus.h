@@ -32,7 +32,8 @@
  * - A sender that waits for room stores the head that it has seen in `wanted`. A receiver wakes the
  *   senders when its cursor passes a fixed distance to that head: (bus-W) between the store of
  *   `wanted` and the look at the cursors is a full barrier, which pairs with the one between the
- *   store of a cursor and the look at `wanted`.
+ *   store of a cursor and the look at `wanted`. There are two amounts to wait for, and a word for
+ *   each, so that all users of a word have the same condition.
  *
  * A subscriber with the flag ADDRESSED takes no turn: it is a client, which sends requests to the
  * others and receives replies. (bus-N) It gets a notice when one of the others has ended, or it has
@@ -178,7 +179,8 @@ struct sluice_bus {
 	struct xarray subscribers;		/* by id, without monitors */
 	struct sluice_wait_queue readable;	/* all receivers, except in the mode multicast */
 	struct sluice_wait_queue writable;	/* senders */
-	atomic64_t wanted;		/* the head that senders without room have seen (bus-W) */
+	/* The heads that senders have seen without room for a quarter, or the largest message */
+	atomic64_t wanted[2];		/* (bus-W) */
 
 	spinlock_t lock ____cacheline_aligned_in_smp;	/* (L) */
 	u64 tail_sequence;		/* of tail, not modulo (L) */
@@ -402,7 +404,8 @@ struct sluice_bus_passed {
  * Return: true if sluice_bus_has_room() may have become true, as far as this cursor is concerned,
  * for a quarter of the capacity or of the slots, or for the largest message, of the senders that
  * have seen the head in `wanted`. Each cursor passes these places once, however far the head is by
- * then. A sender that has seen a later head, and found room, has woken the others.
+ * then. A sender that has seen a later head, and then found room, has woken the others; if it found
+ * none, there is none for others that want as much.
  */
 bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed);
 

@@ -207,7 +207,7 @@ static void move_tail(struct sluice_bus *bus, u64 end)
 	u32 unit = unit_of(atomic64_read(&bus->tail));
 
 	end = committed_until(bus, bus->tail_sequence, end, &unit);
-	WRITE_ONCE(bus->tail_sequence, end);
+	smp_store_release(&bus->tail_sequence, end);	/* after the head that was read */
 	atomic64_set_release(&bus->tail, pack(end, unit));	/* (bus-T) */
 }
 
@@ -429,25 +429,38 @@ void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subs
 	spin_unlock(&bus->lock);
 }
 
-/*
- * Sets `wanted` to the head, and returns that. (bus-W) The full barrier is between this and the
- * look at the cursors. @moved: `wanted` was another head before.
- */
-static u64 want_room(struct sluice_bus *bus, bool *moved)
+/* Whether the cursors leave this room before @head, and @tail is a sequence before that. */
+static bool leaves_room(struct sluice_bus *bus, u64 tail, u64 head, u32 slots, u32 units)
 {
-	u64 wanted, head;
+	bool room, unsure;
+	u64 held;
+
+	rcu_read_lock();
+	held = oldest_held(bus, SLUICE_BUS_BLOCK, extend(tail, head), &unsure);
+	room = would_fit(bus, head, held, slots, units);
+	rcu_read_unlock();
+	return room || unsure;
+}
+
+/*
+ * Sets the word to the head, and returns that. (bus-W) The full barrier is between this and the
+ * look at the cursors. @moved: the word was another head before.
+ */
+static u64 want_room(const struct sluice_bus *bus, atomic64_t *wanted, bool *moved)
+{
+	u64 before, head;
 
 	for (;;) {
 		/* The head is not older than the one that another sender has stored. */
-		wanted = atomic64_read_acquire(&bus->wanted);
+		before = atomic64_read_acquire(wanted);
 		head = atomic64_read_acquire(&bus->head);
-		*moved = head != wanted;
+		*moved = head != before;
 		if (!*moved) {
 			smp_mb();	/* (bus-W) */
 			return head;
 		}
 		/* (bus-W) */
-		if ((u64)atomic64_cmpxchg(&bus->wanted, wanted, head) == wanted)
+		if ((u64)atomic64_cmpxchg(wanted, before, head) == before)
 			return head;
 		cpu_relax();
 	}
@@ -455,18 +468,19 @@ static u64 want_room(struct sluice_bus *bus, bool *moved)
 
 bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 {
-	u64 sequence = READ_ONCE(bus->tail_sequence);
+	u64 tail = smp_load_acquire(&bus->tail_sequence);	/* before `head` */
 	u64 head = atomic64_read_acquire(&bus->head);
 	u32 slots = bus->slot_count / 4, units = sluice_bus_units(length);
-	bool room, unsure, moved;
+	bool room, moved;
 
-	if (bus_fits(bus, head, atomic64_read(&bus->tail), slots, units))
+	if (bus_fits(bus, head, atomic64_read(&bus->tail), slots, units) ||
+	    leaves_room(bus, tail, head, slots, units))
 		return true;
-	head = want_room(bus, &moved);
-	rcu_read_lock();
-	sequence = oldest_held(bus, SLUICE_BUS_BLOCK, extend(sequence, head), &unsure);
-	room = would_fit(bus, head, sequence, slots, units) || unsure;
-	rcu_read_unlock();
+	/* Others wait for what follows: see below. */
+	preempt_disable();
+	head = want_room(bus, &bus->wanted[units > bus->units / 4], &moved);
+	room = leaves_room(bus, tail, head, slots, units);
+	preempt_enable();
 	/* Those who sleep until a cursor is near the former head would not be woken any more. */
 	if (room && moved)
 		sluice_bus_wake_senders(bus);
@@ -478,16 +492,24 @@ static bool crosses(u32 before, u32 after, u32 most)
 	return before > most && after <= most;
 }
 
-bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed)
+/* Whether senders who want @units, and have seen the head in @wanted, may have room now. */
+static bool frees_units(const struct sluice_bus *bus, const atomic64_t *wanted, u32 units,
+			struct sluice_bus_passed passed)
 {
-	u64 wanted = atomic64_read(&bus->wanted);
-	u32 unit = unit_of(wanted), sequence = sequence_of(wanted);
-	u32 before = unit - passed.start, after = unit - passed.end;
+	u64 head = atomic64_read(wanted);
+	u32 unit = unit_of(head), sequence = sequence_of(head);
 
-	return crosses(before, after, bus->units / 4 * 3) ||
-	       crosses(before, after, bus->units - sluice_bus_units(sluice_bus_message_max(bus))) ||
+	return crosses(unit - passed.start, unit - passed.end, bus->units - units) ||
 	       crosses(sequence - (u32)passed.from, sequence - (u32)passed.to,
 		       bus->slot_count / 4 * 3);
+}
+
+bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed)
+{
+	u32 largest = sluice_bus_units(sluice_bus_message_max(bus));
+
+	return frees_units(bus, &bus->wanted[0], bus->units / 4, passed) ||
+	       frees_units(bus, &bus->wanted[1], largest, passed);
 }
 
 /* ---- memory ---- */
@@ -498,7 +520,8 @@ static void positions_init(struct sluice_bus *bus)
 
 	atomic64_set(&bus->head, word);
 	atomic64_set(&bus->tail, word);
-	atomic64_set(&bus->wanted, word);
+	atomic64_set(&bus->wanted[0], word);
+	atomic64_set(&bus->wanted[1], word);
 	bus->tail_sequence = SLUICE_BUS_FIRST;
 	bus->last_id = SLUICE_START_BEFORE(1ULL << 32, IDS_BEFORE);
 	atomic64_set(&bus->turn, SLUICE_START_ENDLESS(TURNS_BEFORE));

@@ -58,7 +58,7 @@ static void a_sender_is_woken_where_it_expects_it(struct kunit *test)
 	struct sluice_bus_passed before = { .from = 3, .to = 4 };
 	struct sluice_bus_passed after = { .from = 4, .to = 12 };
 
-	atomic64_set(&bus.wanted, pack(16, 0));
+	atomic64_set(&bus.wanted[0], pack(16, 0));
 	atomic64_set(&bus.head, pack(17, 0));
 	KUNIT_EXPECT_TRUE(test, sluice_bus_frees_room(&bus, before));
 	KUNIT_EXPECT_FALSE(test, sluice_bus_frees_room(&bus, after));
@@ -71,10 +71,10 @@ static void the_head_that_is_wanted_is_the_current_one(struct kunit *test)
 	bool moved;
 
 	atomic64_set(&bus.head, pack(2, 9));
-	atomic64_set(&bus.wanted, pack(U32_MAX, 3));
-	KUNIT_EXPECT_EQ(test, want_room(&bus, &moved), pack(2, 9));
+	atomic64_set(&bus.wanted[0], pack(U32_MAX, 3));
+	KUNIT_EXPECT_EQ(test, want_room(&bus, &bus.wanted[0], &moved), pack(2, 9));
 	KUNIT_EXPECT_TRUE(test, moved);
-	KUNIT_EXPECT_EQ(test, want_room(&bus, &moved), pack(2, 9));
+	KUNIT_EXPECT_EQ(test, want_room(&bus, &bus.wanted[0], &moved), pack(2, 9));
 	KUNIT_EXPECT_FALSE(test, moved);
 }
 

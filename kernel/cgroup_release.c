@@ -7,6 +7,7 @@
 
 #include "channel.h"
 #include "cgroup_release.h"
+#include "compat.h"
 #include "scope.h"
 
 static struct tracepoint *cgroup_rmdir;

@@ -2,7 +2,8 @@
 //! A process that has used up the CPU time of its cgroup stands still until it gets more, also within a system call.
 //! One that gets SIGSTOP stands still at the end of the call. Either must hold nothing then that another process needs.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,11 +22,14 @@ use crate::support::controller::Controller;
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, KIND_BUS, KIND_MAP, KIND_PIPE, NONBLOCK, Open, READ, WRITE,
 };
+use crate::support::event::Event;
 use crate::support::ioctl::{bytes_waiting, raw};
 use crate::support::map::{self, GET, Op, STEP_SET, Step};
 use crate::support::proc::{self, Call};
+use crate::support::ring::{self, Rings, Role};
 use crate::support::sched::FullPreemption;
 use crate::support::shared::SharedWords;
+use crate::support::signals::{interrupt, spawn_blocked_keeping};
 use crate::support::time::{Deadline, eventually};
 
 topic!(
@@ -38,6 +42,7 @@ topic!(
         a_bus_is_used_beside_a_throttled_receiver,
         a_map_is_used_beside_a_throttled_writer,
         a_map_is_used_beside_a_throttled_reader,
+        an_open_of_a_ring_beside_a_throttled_one_is_interrupted,
         every_kind_is_used_beside_a_stopped_process,
         a_stopped_receiver_leaves_data_to_others,
     ],
@@ -386,6 +391,51 @@ fn a_map_is_used_beside_a_throttled_writer(context: &Context) -> Result<()> {
 
 fn a_map_is_used_beside_a_throttled_reader(context: &Context) -> Result<()> {
     beside_throttled(context, get_many, set_and_get)
+}
+
+/// The first open allocates the session, and the second one waits for that: as long as the first one likes.
+fn an_open_of_a_ring_beside_a_throttled_one_is_interrupted(context: &Context) -> Result<()> {
+    const LARGE: u64 = 64 << 20;
+    let home = context.cgroup()?;
+    let _controller = Controller::enable_for_children(home, "cpu")?;
+    let limited = home.create_child("limited")?;
+    if !limited.path().join("cpu.max").exists() {
+        return Err(skip("cgroups have no cpu.max (CONFIG_CFS_BANDWIDTH)"));
+    }
+    let _preemption = FullPreemption::begin()?;
+    let directory = home.directory()?;
+    let open = |role: Role| {
+        let request = Open {
+            capacity: LARGE,
+            scope_fd: directory.as_raw_fd(),
+            ..ring::request("large", role.flag() | CREATE)
+        };
+        Rings::new()?.open(request).map(drop).context("opening")
+    };
+    let keep = [directory.as_fd()];
+    let slow = spawn_keeping("the slow process", &keep, || {
+        limited.enter()?;
+        limited.set("cpu.max", CPU_MAX)?;
+        open(Role::Producer)
+    })?;
+    eventually("the slow process allocates", || {
+        let stack = fs::read_to_string(format!("/proc/{}/stack", slow.pid()))?;
+        Ok((stack.contains("ring_attach") || slow.has_reported()?).then_some(()))
+    })?;
+    let handled = Event::new()?;
+    let other = spawn_blocked_keeping(Call::Ioctl, &keep, &handled, false, || {
+        Ok(open(Role::Consumer).map_err(|error| error.to_string()))
+    })?;
+    ensure!(
+        !slow.has_reported()?,
+        "the slow process has opened the ring"
+    );
+    interrupt(&other, &handled)?;
+    let opened = other.finish()?;
+    limited.set("cpu.max", "max")?;
+    slow.finish()?;
+    let seen = opened.err().unwrap_or_default();
+    expect("the other open", seen.contains("EINTR"), true)
 }
 
 // ---- a process that is stopped ----
