@@ -397,13 +397,16 @@ fn an_open_of_a_ring_beside_a_throttled_one_is_interrupted(context: &Context) ->
     }
     let _preemption = FullPreemption::begin()?;
     let directory = home.directory()?;
-    let open = |role: Role| {
+    let open = |role: Role| -> Result<Result<(), i32>> {
         let request = Open {
             capacity: LARGE,
             scope_fd: directory.as_raw_fd(),
             ..ring::request("large", role.flag() | CREATE)
         };
-        Rings::new()?.open(request).map(drop).context("opening")
+        Ok(Rings::new()?
+            .open(request)
+            .map(drop)
+            .map_err(|errno| errno as i32))
     };
     let keep = [directory.as_fd()];
     let slow = spawn_keeping("the slow process", &keep, || {
@@ -416,9 +419,8 @@ fn an_open_of_a_ring_beside_a_throttled_one_is_interrupted(context: &Context) ->
         Ok((stack.contains("ring_attach") || slow.has_reported()?).then_some(()))
     })?;
     let handled = Event::new()?;
-    let other = spawn_blocked_keeping(Call::Ioctl, &keep, &handled, false, || {
-        Ok(open(Role::Consumer).map_err(|error| error.to_string()))
-    })?;
+    let other =
+        spawn_blocked_keeping(Call::Ioctl, &keep, &handled, false, || open(Role::Consumer))?;
     ensure!(
         !slow.has_reported()?,
         "the slow process has opened the ring"
@@ -426,9 +428,8 @@ fn an_open_of_a_ring_beside_a_throttled_one_is_interrupted(context: &Context) ->
     interrupt(&other, &handled)?;
     let opened = other.finish()?;
     limited.set("cpu.max", "max")?;
-    slow.finish()?;
-    let seen = opened.err().unwrap_or_default();
-    expect("the other open", seen.contains("EINTR"), true)
+    expect("the slow open", slow.finish()?, Ok(()))?;
+    expect("the other open", opened, Err(Errno::EINTR as i32))
 }
 
 // ---- a process that is stopped ----
