@@ -61,11 +61,11 @@ provide_program() {
 }
 
 # quick_arguments KERNEL: the arguments of vm/run that make an emulated VM quicker: each process of a program is at the same addresses, and is
-# translated once; indirect calls are not protected against speculation, which no emulator does; ciphers are not tested at the boot. One kernel
-# keeps all three, and so do benchmarks.
+# translated once; indirect calls are not protected against speculation, which no emulator does; ciphers are not tested at the boot; the kernel
+# does not zero what it allocates, so that a test can find memory that the module has not zeroed. One kernel keeps all four, and so do benchmarks.
 quick_arguments() {
 	if [[ $1 != 6.1 && ${SLUICE_ACCEL:-$("$TREE/vm/detect-accelerator")} == tcg ]]; then
-		printf '%s\n' --append norandmaps --append mitigations=off --append cryptomgr.notests
+		printf '%s\n' --append norandmaps --append mitigations=off --append cryptomgr.notests --append init_on_alloc=0
 	fi
 }
 
