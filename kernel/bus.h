@@ -29,11 +29,10 @@
  * - `tail` follows the cursors lazily: a sender that finds no room moves it as far as they permit
  *   (bus_ring.c), under `lock`. (bus-T) It is stored with release, and loaded with acquire by
  *   senders before they overwrite what it has passed.
- * - A sender that waits for room stores the head that it has seen in `wanted`. A receiver wakes the
- *   senders when its cursor passes a fixed distance to that head: (bus-W) between the store of
- *   `wanted` and the look at the cursors is a full barrier, which pairs with the one between the
- *   store of a cursor and the look at `wanted`. There are two amounts to wait for, and a word for
- *   each, so that all users of a word have the same condition.
+ * - A sender without room stores the head in `wanted`, one word for each amount of room. A receiver
+ *   wakes the senders when its cursor crosses a threshold, a fixed distance before that head. A
+ *   full barrier is between the store of `wanted` and the load of the cursors. (bus-W) It pairs
+ *   with the one between the store of a cursor and the load of `wanted`.
  *
  * A subscriber with the flag ADDRESSED takes no turn: it is a client, which sends requests to the
  * others and receives replies. (bus-N) It gets a notice when one of the others has ended, or it has
@@ -179,7 +178,7 @@ struct sluice_bus {
 	struct xarray subscribers;		/* by id, without monitors */
 	struct sluice_wait_queue readable;	/* all receivers, except in the mode multicast */
 	struct sluice_wait_queue writable;	/* senders */
-	/* The heads that senders have seen without room for a quarter, or the largest message */
+	/* The last head of a sender without room for: [0] a quarter; [1] the largest message */
 	atomic64_t wanted[2];		/* (bus-W) */
 
 	spinlock_t lock ____cacheline_aligned_in_smp;	/* (L) */
@@ -384,6 +383,9 @@ u64 sluice_bus_bytes(struct sluice_bus *bus);
  * @bus: the bus
  * @length: total length of the messages, in bytes
  *
+ * If there is none, stores the head in bus->wanted: room that appears later wakes a caller that
+ * polls or sleeps. Wakes other senders if the room has appeared meanwhile.
+ *
  * Return: true if the subscribers that block senders, and the queue of a unicast bus, leave room
  * for @length bytes, and for a quarter of the messages that the bus can have; also if the bounded
  * scan of the cursors did not find this out. May be outdated.
@@ -401,11 +403,10 @@ struct sluice_bus_passed {
  * @bus: the bus
  * @passed: what the cursor has passed
  *
- * Return: true if sluice_bus_has_room() may have become true, as far as this cursor is concerned,
- * for a quarter of the capacity or of the slots, or for the largest message, of the senders that
- * have seen the head in `wanted`. Each cursor passes these places once, however far the head is by
- * then. A sender that has seen a later head, and then found room, has woken the others; if it found
- * none, there is none for others that want as much.
+ * Return: true if the cursor crosses a threshold: a quarter of the capacity or of the slots, or the
+ * largest message, has become free for senders that saw the head in `wanted`. The threshold does
+ * not move with later heads, so each cursor crosses it once. A sender that replaces the head in
+ * `wanted` wakes the others if it finds room; if it finds none, they have none either.
  */
 bool sluice_bus_frees_room(const struct sluice_bus *bus, struct sluice_bus_passed passed);
 

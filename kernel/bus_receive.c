@@ -101,9 +101,9 @@ static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
 }
 
 /*
- * Disables preemption and claims the cursor of the endpoint. After the cursor was moved, reads it
- * under bus.lock first: what was lost before that place is counted then. Only a move between the
- * unlock and the claim takes another turn. -ESHUTDOWN, with preemption enabled: evicted.
+ * Disables preemption and claims the cursor of the endpoint. If the cursor was moved, reads it
+ * again under bus.lock, when the losses before it are counted. Repeats if it moves between the
+ * unlock and the claim. -ESHUTDOWN, with preemption enabled: evicted.
  */
 static int bus_receive_begin(struct sluice_bus_endpoint *end, u64 *sequence)
 {
@@ -606,8 +606,8 @@ static int hand_out(struct sluice_bus_endpoint *end, u32 count,
 }
 
 /*
- * With the cursor claimed: @to, after the slots that follow it and are no messages, which nobody
- * releases. At most PASSED_MAX of them.
+ * With the cursor claimed: passes up to PASSED_MAX discarded slots from @to on, because user space
+ * releases messages only. Returns the sequence after them.
  */
 static u64 pass_discarded(const struct sluice_bus_endpoint *end, u64 to)
 {

@@ -333,7 +333,7 @@ static u64 end_for(const struct sluice_bus *bus, u32 units, u64 most)
 	return sequence;
 }
 
-/* As bus_fits(), if the tail were at @sequence. */
+/* As bus_fits() at @head, if the tail were at @sequence. */
 static bool would_fit(const struct sluice_bus *bus, u64 head, u64 sequence, u32 slots, u32 units)
 {
 	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
@@ -429,7 +429,7 @@ void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subs
 	spin_unlock(&bus->lock);
 }
 
-/* Whether the cursors leave this room before @head, and @tail is a sequence before that. */
+/* Whether the cursors leave room for this at @head. @tail: a sequence not after @head. */
 static bool leaves_room(struct sluice_bus *bus, u64 tail, u64 head, u32 slots, u32 units)
 {
 	bool room, unsure;
@@ -443,8 +443,8 @@ static bool leaves_room(struct sluice_bus *bus, u64 tail, u64 head, u32 slots, u
 }
 
 /*
- * Sets the word to the head, and returns that. (bus-W) The full barrier is between this and the
- * look at the cursors. @moved: the word was another head before.
+ * Stores the current head in @wanted, and returns it. @moved: @wanted was another head. Followed by
+ * a full barrier, before the caller loads the cursors (bus-W).
  */
 static u64 want_room(const struct sluice_bus *bus, atomic64_t *wanted, bool *moved)
 {
@@ -476,18 +476,19 @@ bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 	if (bus_fits(bus, head, atomic64_read(&bus->tail), slots, units) ||
 	    leaves_room(bus, tail, head, slots, units))
 		return true;
-	/* Others wait for what follows: see below. */
+	/* Preempted here, this sender would delay those that wait at the former head. */
 	preempt_disable();
 	head = want_room(bus, &bus->wanted[units > bus->units / 4], &moved);
 	room = leaves_room(bus, tail, head, slots, units);
 	preempt_enable();
-	/* Those who sleep until a cursor is near the former head would not be woken any more. */
+	/* Receivers no longer test the former head: wake the senders that wait for it. */
 	if (room && moved)
 		sluice_bus_wake_senders(bus);
 	return room;
 }
 
-static bool crosses(u32 before, u32 after, u32 most)
+/* Distances to a head that the cursor may have passed: negative ones. */
+static bool crosses(s32 before, s32 after, s32 most)
 {
 	return before > most && after <= most;
 }

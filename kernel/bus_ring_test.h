@@ -51,21 +51,25 @@ static void a_threshold_is_crossed_once(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, crosses(10, 9, 8));
 }
 
-/* The threshold is 12 slots before the head that a sender has seen, however far it is by then. */
-static void a_sender_is_woken_where_it_expects_it(struct kunit *test)
+/* The slot threshold is 12 slots before the stored head, whatever the current head is. */
+static void a_sender_is_woken_at_the_threshold_of_its_head(struct kunit *test)
 {
 	static struct sluice_bus bus = { .slot_count = 16, .units = 64, .capacity = 4096 };
 	struct sluice_bus_passed before = { .from = 3, .to = 4 };
 	struct sluice_bus_passed after = { .from = 4, .to = 12 };
+	struct sluice_bus_passed all = { .from = 3, .to = 17 };
+	struct sluice_bus_passed later = { .from = 17, .to = 18 };
 
 	atomic64_set(&bus.wanted[0], pack(16, 0));
 	atomic64_set(&bus.head, pack(17, 0));
 	KUNIT_EXPECT_TRUE(test, sluice_bus_frees_room(&bus, before));
 	KUNIT_EXPECT_FALSE(test, sluice_bus_frees_room(&bus, after));
+	KUNIT_EXPECT_TRUE(test, sluice_bus_frees_room(&bus, all));
+	KUNIT_EXPECT_FALSE(test, sluice_bus_frees_room(&bus, later));
 }
 
-/* Also a head that is before it, modulo 2^32. */
-static void the_head_that_is_wanted_is_the_current_one(struct kunit *test)
+/* Also if the sequence has wrapped since the stored head. */
+static void the_current_head_is_stored_as_wanted(struct kunit *test)
 {
 	static struct sluice_bus bus;
 	bool moved;
@@ -84,8 +88,8 @@ static struct kunit_case bus_ring_cases[] = {
 	KUNIT_CASE(room_is_the_same_at_every_position),
 	KUNIT_CASE(a_sequence_is_extended_across_the_wrap),
 	KUNIT_CASE(a_threshold_is_crossed_once),
-	KUNIT_CASE(a_sender_is_woken_where_it_expects_it),
-	KUNIT_CASE(the_head_that_is_wanted_is_the_current_one),
+	KUNIT_CASE(a_sender_is_woken_at_the_threshold_of_its_head),
+	KUNIT_CASE(the_current_head_is_stored_as_wanted),
 	{}
 };
 

@@ -325,8 +325,8 @@ bool sluice_bus_is_writable(struct sluice_bus_endpoint *end)
 
 /*
  * A sender that has slept finds room for several messages, so that it does not sleep for each. The
- * amounts are those for which sluice_bus_frees_room() wakes it. One that is nonblocking looks, too:
- * an edge-triggered poller is woken for room after that.
+ * amounts are those for which sluice_bus_frees_room() wakes it. A non-blocking sender tests, too:
+ * may_send() stores `wanted`, without which room would not wake its edge-triggered poller.
  */
 static int wait_for_room(struct sluice_bus_endpoint *end, const struct message *message,
 			 bool nonblocking)

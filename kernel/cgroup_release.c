@@ -37,7 +37,7 @@ static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 		return;
 	/* A cgroup is removed only once, so the scope is not in the list yet. */
 	llist_add(&scope->release, &removed);
-	/* Not bound to this processor, whose other work would wait for thousands of channels. */
+	/* Not on this CPU: freeing thousands of channels would delay its other work. */
 	queue_work(system_dfl_wq, &release_work);
 }
 

@@ -187,8 +187,8 @@ static u32 feed_session_ended(const struct sluice_feed_session *session)
 /* ---- read ---- */
 
 /*
- * `tail` first: another reader may store it meanwhile. So `head` is not older than an equal `tail`,
- * and the next publisher finds that all was read (feed-W).
+ * Loads `tail` before `head`, because another reader may advance both. If they are equal, `head` is
+ * then not outdated, so the next publisher sees an empty ring and wakes this reader (feed-W).
  */
 static bool is_readable(const struct sluice_feed_session *session)
 {

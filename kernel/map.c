@@ -441,7 +441,8 @@ static void map_detach(struct sluice_endpoint *endpoint)
 
 /*
  * The keeper may still hold a reference, and the next attempt is charged again. A map with restored
- * entries stays charged until they are freed. Their time to live ends in the table, too.
+ * entries stays charged until they are freed. The worker is stopped first: it clears cells of the
+ * table when entries expire.
  */
 static void map_give_back(struct sluice_map *map)
 {

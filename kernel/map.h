@@ -163,7 +163,7 @@ struct sluice_map {
 	struct sluice_map_slot *slots;
 	u32 slot_count;			/* a power of two */
 	bool destroyed;
-	bool ending;			/* the worker does not arm the timer any more */
+	bool ending;			/* nothing arms the timer or queues the worker */
 
 	spinlock_t timer_lock;		/* protects armed; taken under a shard's lock */
 	u64 armed;			/* when the timer expires, or SLUICE_MAP_FOREVER */
@@ -173,7 +173,8 @@ struct sluice_map {
 	atomic_t readers, writers, watchers;	/* endpoints */
 	atomic64_t expired, missed;	/* since creation */
 	atomic64_t trimmed;		/* events up to this one are lost */
-	u64 searched;			/* where the next request over netlink searches them */
+	u64 searched;			/* where the next search over netlink begins */
+	u64 search_began;		/* the last change when it began at the oldest place */
 	struct sluice_wait_queue changed;
 
 	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (map-L) */
@@ -518,7 +519,7 @@ int sluice_map_log_init(struct sluice_map *map, u32 events, gfp_t gfp);
  * sluice_map_log_trim() - drops the oldest events of removed entries
  * @map: the map
  * @bytes: how many more will be free afterwards, if there are enough such events
- * @waits: false: a request over netlink, which searches a part of the log, after that of the last
+ * @waits: false: search SEARCH_MAX changes only, from where the last such call has ended
  *
  * Watchers have missed these events. The last event remains.
  *
@@ -702,7 +703,7 @@ int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence);
 long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user);
 
 /**
- * sluice_map_expire() - removes all entries whose time has passed, and arms the timer for the next
+ * sluice_map_expire() - removes expired entries, a bounded number per shard, and arms the timer
  * @work: the worker of a map
  */
 void sluice_map_expire(struct work_struct *work);

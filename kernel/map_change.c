@@ -749,7 +749,7 @@ void sluice_map_expire(struct work_struct *work)
 		next = min(next, expire_some(map, &map->shards[i], now));
 		cond_resched();
 	}
-	/* At once, if there are more: maps whose workers wait come first. */
+	/* With expired entries left, at once; the work is queued behind that of other maps. */
 	if (next != SLUICE_MAP_FOREVER)
 		sluice_map_expiry_arm(map, next);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The timer of a map expires when the first of its entries does, or before. Its worker then removes
- * what has expired and starts the timer for the next entry.
+ * entries that have expired, a bounded number, and starts the timer for the next entry.
  *
  * `armed` is the time for which the timer or the worker is on its way. The worker sets it to
  * FOREVER before it looks at the shards, so that an entry that it has just passed arms the timer
@@ -14,7 +14,7 @@
 
 /* Entries that expire within this time of each other are removed together. */
 #define SLACK_NS (NSEC_PER_MSEC)
-/* Maps that remove entries at a time: nobody is charged for the time of workers. */
+/* Maps whose workers run at a time: no cgroup is charged for the CPU time of workers. */
 #define WORKERS 4
 
 static struct workqueue_struct *workers;

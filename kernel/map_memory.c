@@ -182,7 +182,7 @@ struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 len
 	value->version = 0;
 	value->expires = expires;
 	value->room = room_of(charged);
-	/* A later value may be longer: a get copies what it has of both, and then tries again. */
+	/* A get during an overwrite by a longer value may copy up to `room` to user memory. */
 	if (value->room > (int)length)
 		memset(value->bytes + length, 0, value->room - length);
 	value->length = length;

@@ -160,7 +160,7 @@ static void map_netlink_execute_steps(struct batch *batch, struct genl_info *inf
 	nlmsg_for_each_attr(attribute, info->nlhdr, GENL_HDRLEN, left) {
 		if (nla_type(attribute) != SLUICE_NL_A_STEP)
 			continue;
-		/* One message may have thousands of steps, and holds generic netlink's lock. */
+		/* One sendmsg(2) may carry many batches, all under the lock of generic netlink. */
 		if (fatal_signal_pending(current))
 			break;
 		batch->left--;

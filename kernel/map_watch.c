@@ -25,13 +25,18 @@ static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
 	return &map->slots[sequence & (map->slot_count - 1)];
 }
 
+/* The oldest change that may have its place, if @last is the last one. */
+static u64 map_watch_oldest(const struct sluice_map *map, u64 last)
+{
+	return last < map->slot_count ? 1 : last - map->slot_count + 1;
+}
+
 /* The first change after @sequence that may be in the log. */
 static u64 map_watch_first_after(struct sluice_map *map, u64 sequence)
 {
-	u64 last = atomic64_read(&map->sequence);
-	u64 kept = last < map->slot_count ? 1 : last - map->slot_count + 1;
+	u64 oldest = map_watch_oldest(map, atomic64_read(&map->sequence));
 
-	return max3(sequence + 1, kept, (u64)atomic64_read(&map->trimmed) + 1);
+	return max3(sequence + 1, oldest, (u64)atomic64_read(&map->trimmed) + 1);
 }
 
 /* A thread that was late finds its place taken by a later change, and its event is lost. */
@@ -106,14 +111,29 @@ static size_t map_watch_put_entry(struct sluice_map_entry *entry)
 	return sluice_map_entry_put(entry) ? bytes : 0;
 }
 
+/*
+ * Moves @sequence to the end of the last search over netlink. Returns the number of the last change
+ * when that began at the oldest place: an entry that was removed since may be in places before.
+ */
+static u64 continue_search(struct sluice_map *map, u64 last, u64 *sequence)
+{
+	u64 searched = READ_ONCE(map->searched);
+
+	if (searched <= *sequence)
+		WRITE_ONCE(map->search_began, last);
+	else
+		*sequence = searched;
+	return READ_ONCE(map->search_began);
+}
+
 bool sluice_map_log_trim(struct sluice_map *map, size_t bytes, bool waits)
 {
-	u64 last = atomic64_read(&map->sequence), end = last;
-	u64 sequence = map_watch_first_after(map, 0);
+	u64 last = atomic64_read(&map->sequence), end = last, began = last;
+	u64 sequence = map_watch_oldest(map, last);
 	size_t trimmed = 0;
 
 	if (!waits) {
-		sequence = max(sequence, READ_ONCE(map->searched));
+		began = continue_search(map, last, &sequence);
 		end = min(last, sequence + SEARCH_MAX);
 	}
 	/* The last event remains, so that every watcher learns what it has missed. */
@@ -126,7 +146,7 @@ bool sluice_map_log_trim(struct sluice_map *map, size_t bytes, bool waits)
 	}
 	if (!waits)
 		WRITE_ONCE(map->searched, sequence < last ? sequence : 0);
-	return trimmed || sequence < last;
+	return trimmed || sequence < last || began != last;
 }
 
 void sluice_map_log_exit(struct sluice_map *map)

@@ -147,8 +147,8 @@ static int try_charge_users(const struct sluice_quota_charge *charge, s64 channe
 }
 
 /*
- * The users first: a charge that fails counts in the accounts before the one that refuses it until
- * it is taken back. What exceeds the limits of its user must not count in scopes of others.
+ * Users first: until a refused charge is taken back, it counts in the accounts charged before the
+ * refusal. A call beyond its user's limit must not use up the limits of scopes that others share.
  */
 static int try_charge_all(const struct sluice_quota_charge *charge, s64 channels, s64 bytes,
 			  bool unlimited)

@@ -2,22 +2,25 @@
 //! A bus in the mode unicast: one queue, from which the first receiver gets each message.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    Buses, LARGEST, MESSAGES, Params, content, drain, drain_framed, fill, framed, id, receive,
-    receive_present, send, send_numbered, send_to, state, unicast,
+    BATCHED, Buses, LARGEST, MESSAGES, Params, content, drain, drain_framed, fill, framed, id,
+    receive, receive_present, send, send_numbered, send_to, set_format, sleeping_sender, state,
+    unicast, with_policy,
 };
-use crate::support::channel::set_blocking;
+use crate::support::channel::{read_some, set_blocking};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::spawn_keeping;
+use crate::support::child::{Child, spawn_keeping};
 use crate::support::ctl::{BOTH, CREATE, PERSIST, WRITE, expect_no_channel};
 use crate::support::poll;
 use crate::support::proc::Call;
 use crate::support::shared::SharedWords;
+use crate::support::time::eventually;
 
 topic!(
     "bus_unicast",
@@ -37,6 +40,8 @@ topic!(
         every_message_is_received_once_by_competing_receivers,
         a_killed_receiver_loses_at_most_its_message,
         the_lag_is_that_of_the_queue,
+        no_wake_up_is_lost_with_several_of_each,
+        a_batch_that_empties_the_bus_wakes_a_sender,
     ],
 );
 
@@ -312,4 +317,66 @@ fn the_lag_is_that_of_the_queue(_: &Context) -> Result<()> {
         expect("lags, loss, receivers", counts, (6, 6, 0, 2))?;
     }
     expect("of the sender", state(&sender)?.own_lag, 0)
+}
+
+/// Two senders and three receivers share one queue, and move its head and its cursor for each other. A lost wake-up
+/// would leave messages unreceived.
+fn no_wake_up_is_lost_with_several_of_each(_: &Context) -> Result<()> {
+    const ROUNDS: usize = 3000;
+    let buses = Buses::new()?;
+    let keeper = buses.create(unicast())?;
+    let sender = || {
+        let end = buses.sender()?;
+        set_blocking(&end)?;
+        spawn_keeping("a sender", &[end.as_fd()], || {
+            for _ in 0..ROUNDS {
+                send(&end, b"x").context("sending")?;
+            }
+            Ok(())
+        })
+    };
+    let senders = [sender()?, sender()?];
+    let received = SharedWords::new(1)?;
+    let receiver = || {
+        let end = buses.subscribe(with_policy(0))?;
+        set_blocking(&end)?;
+        spawn_keeping("a receiver", &[end.as_fd()], || {
+            loop {
+                receive(&end).context("receiving")?;
+                received.words()[0].fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let receivers: [Child<()>; 3] = [receiver()?, receiver()?, receiver()?];
+    for sender in senders {
+        sender.finish()?;
+    }
+    eventually("all messages are received", || {
+        let all = received.get(0) as usize == 2 * ROUNDS;
+        Ok(all.then_some(()))
+    })?;
+    for receiver in receivers {
+        receiver.kill()?;
+    }
+    drop(keeper);
+    Ok(())
+}
+
+/// The batch passes also a message that was sent after the sender began to wait.
+fn a_batch_that_empties_the_bus_wakes_a_sender(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let filler = buses.create(unicast())?;
+    let subscriber = buses.subscribe(with_policy(0))?;
+    set_format(&subscriber, BATCHED.into()).context("the format")?;
+    for length in [512, 512, 512, 512, 512, 512, 64] {
+        send(&filler, &content(1, length)).context("sending")?;
+    }
+    let child = sleeping_sender(&buses.sender()?, &content(2, 1024))?;
+    child.expect_still_asleep_in(Call::Write)?;
+    send(&filler, &content(3, 64)).context("sending what fits")?;
+    read_some(&subscriber, 1 << 16).context("receiving")?;
+    eventually("the sender has sent", || {
+        Ok(child.has_ended()?.then_some(()))
+    })?;
+    expect("the sender", child.finish()?, Ok(()))
 }

@@ -2,7 +2,6 @@
 //! How senders and receivers of a bus wait: blocking calls, signals, non-blocking calls, poll, epoll and io_uring.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,17 +14,16 @@ use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGE_MAX, MESSAGES, Params, UNICAST,
     broadcast, content, drain, fill, framed, id, longest, multicast, never_full, receive,
-    receive_framed, receive_present, send, send_numbered, send_to, sleeping_receiver, state,
-    unicast, with_policy,
+    receive_framed, receive_present, send, send_numbered, send_to, sleeping_receiver,
+    sleeping_sender, state, unicast, with_policy,
 };
 use crate::support::channel::{read_nowait, read_some, set_blocking, write_nowait};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::{Child, spawn_keeping};
+use crate::support::child::spawn_keeping;
 use crate::support::ctl::BOTH;
 use crate::support::event::Event;
 use crate::support::poll::{self, epoll_event, epoll_on};
 use crate::support::proc::Call;
-use crate::support::shared::SharedWords;
 use crate::support::signals;
 use crate::support::time::{Deadline, eventually};
 use crate::support::uring::{REQUEST, Ring, number, poll_for, read_into};
@@ -62,7 +60,6 @@ topic!(
         nonblocking_calls_do_not_wait,
         nowait_calls_do_not_wait,
         no_wake_up_is_lost,
-        no_wake_up_is_lost_with_several_of_each,
         io_uring_reads_a_message_that_is_there,
         io_uring_read_completes_with_a_message,
         io_uring_read_can_be_cancelled_and_receives_nothing,
@@ -238,16 +235,6 @@ fn messages_for_others_are_no_event(_: &Context) -> Result<()> {
         expect_events("of the other", &other, "nothing")?;
     }
     Ok(())
-}
-
-/// As sleeping_receiver(), for a sender.
-fn sleeping_sender(end: &OwnedFd, bytes: &[u8]) -> Result<Child<Result<(), i32>>> {
-    set_blocking(end)?;
-    let child = spawn_keeping("a sender", &[end.as_fd()], || {
-        Ok(send(end, bytes).map_err(|errno| errno as i32))
-    })?;
-    child.wait_asleep_in(Call::Write)?;
-    Ok(child)
 }
 
 fn a_blocking_read_waits_for_a_message(_: &Context) -> Result<()> {
@@ -673,49 +660,6 @@ fn no_wake_up_is_lost(_: &Context) -> Result<()> {
         }
         child.finish()?;
     }
-    Ok(())
-}
-
-/// Two senders and three receivers of one queue, all of which sleep and wake each other: where the head and the cursor are
-/// moved by others, too. At the end one receiver waits for what the senders did not send.
-fn no_wake_up_is_lost_with_several_of_each(_: &Context) -> Result<()> {
-    const ROUNDS: usize = 3000;
-    let buses = Buses::new()?;
-    let keeper = buses.create(unicast())?;
-    let sender = || {
-        let end = buses.sender()?;
-        set_blocking(&end)?;
-        spawn_keeping("a sender", &[end.as_fd()], || {
-            for _ in 0..ROUNDS {
-                send(&end, b"x").context("sending")?;
-            }
-            Ok(())
-        })
-    };
-    let senders = [sender()?, sender()?];
-    let received = SharedWords::new(1)?;
-    let receiver = || {
-        let end = buses.subscribe(with_policy(0))?;
-        set_blocking(&end)?;
-        spawn_keeping("a receiver", &[end.as_fd()], || {
-            loop {
-                receive(&end).context("receiving")?;
-                received.words()[0].fetch_add(1, Ordering::Relaxed);
-            }
-        })
-    };
-    let receivers: [Child<()>; 3] = [receiver()?, receiver()?, receiver()?];
-    for sender in senders {
-        sender.finish()?;
-    }
-    eventually("all messages are received", || {
-        let all = received.get(0) as usize == 2 * ROUNDS;
-        Ok(all.then_some(()))
-    })?;
-    for receiver in receivers {
-        receiver.kill()?;
-    }
-    drop(keeper);
     Ok(())
 }
 

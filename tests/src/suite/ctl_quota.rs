@@ -55,7 +55,7 @@ topic!(
         the_default_pipe_is_charged,
         a_rejected_user_charge_leaves_the_scope_unchanged,
         a_rejected_scope_charge_leaves_the_user_unchanged,
-        what_exceeds_the_limit_of_a_user_refuses_no_other_user,
+        a_call_beyond_the_limit_of_a_user_does_not_affect_another_user,
     ],
 );
 
@@ -529,9 +529,9 @@ fn a_rejected_scope_charge_leaves_the_user_unchanged(_: &Context) -> Result<()> 
     })
 }
 
-/// A refused call counts for a moment where it is not refused. Two users share a scope, which has room for what the
-/// one has, but not besides for what the other one asks for beyond its limit, all the time.
-fn what_exceeds_the_limit_of_a_user_refuses_no_other_user(_: &Context) -> Result<()> {
+/// A refused call counts until it is taken back. Other users, always beyond their own limit, ask for all bytes of the
+/// scope: that must not make a call of this user exceed the limit of the scope.
+fn a_call_beyond_the_limit_of_a_user_does_not_affect_another_user(_: &Context) -> Result<()> {
     const ROUNDS: usize = 5000;
     let _user = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
     let _scope = Parameter::set("scope_max_bytes", 8 * CAPACITY as u64)?;

@@ -212,7 +212,7 @@ fn the_state_by_name_is_consistent_while_packets_are_published(context: &Context
             expect_growth(&last, &now)?;
             expect("the ends", (common.readers, common.writers), (1, 1))?;
             ensure!(common.bytes <= common.capacity, "{} bytes", common.bytes);
-            // Those of this structure are read at another time of the call.
+            // The common counts are read at another time of the call than `now`.
             let counts = [common.messages, common.lost];
             let (from, to) = ([last.published, last.lost], [now.published, now.lost]);
             for at in 0..2 {

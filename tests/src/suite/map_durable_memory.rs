@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which memory cgroup is charged for what waits for the store, and for what the keeper restores, and what happens at
-//! its limit.
+//! Memory cgroups that are charged for records of changes and for restored entries, and ENOMEM at their limits.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -34,7 +33,7 @@ const KEY: &[u8] = b"key";
 const LENGTH: usize = 60_000;
 const MIB: u64 = 1 << 20;
 
-/// The records remain when the caller has ended. Their map and the keeper are in another cgroup, as is what the map keeps.
+/// The records stay charged when the caller has ended. The map and the keeper are in another cgroup.
 fn a_record_is_charged_to_the_caller_until_it_is_stored(context: &Context) -> Result<()> {
     const CHANGES: u64 = 48;
     const BYTES: u64 = CHANGES * LENGTH as u64;
@@ -69,7 +68,7 @@ fn a_record_is_charged_to_the_caller_until_it_is_stored(context: &Context) -> Re
     })
 }
 
-/// Others change the map meanwhile, and the caller again when its records are stored.
+/// Meanwhile other processes change the map. The caller can again when its records are stored.
 fn a_change_at_the_memory_limit_of_the_caller_is_enomem(context: &Context) -> Result<()> {
     let accounts = Accounts::new(context)?;
     accounts.creator.enter()?;

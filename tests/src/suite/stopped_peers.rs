@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that has used up the CPU time of its cgroup stands still until it gets more, also within a system call.
-//! One that gets SIGSTOP stands still at the end of the call. Either must hold nothing then that another process needs.
+//! A process at its `cpu.max` is throttled, also within a system call; a process that gets SIGSTOP stops when its call
+//! ends. Neither may hold anything then that another process needs.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -137,7 +137,7 @@ fn send_long(channels: &Channels, scratch: &mut [u8]) -> nix::Result<()> {
     unless_blocked(write(&channels.sender, &scratch[..LONG])).map(drop)
 }
 
-/// By the subscriber of the slow process, which is overtaken meanwhile.
+/// The slow process receives long messages, and is overtaken by the other one.
 fn receive_slowly(channels: &Channels, scratch: &mut [u8]) -> nix::Result<()> {
     unless_blocked(read(&channels.slow_subscriber, scratch)).map(drop)
 }
@@ -187,8 +187,8 @@ fn get_many(channels: &Channels, scratch: &mut [u8]) -> nix::Result<()> {
     (0..KEYS).try_for_each(|_| raw(&channels.map, GET, &mut Op::get(b"long", scratch)))
 }
 
-/// Of the same keys. Overwriting in place needs no memory: a set of a map without room waits for the end of all gets that
-/// are in progress, also for one that stands still. EILSEQ: a value of several changes.
+/// Overwrites values in place, because that needs no memory: a set of a map without room would wait for all gets in
+/// progress, also for a throttled one. EILSEQ: the value is a mixture of several changes.
 fn set_and_get(channels: &Channels, scratch: &mut [u8]) -> nix::Result<()> {
     let key = u32::from(scratch[0]) % KEYS;
     scratch[0] = scratch[0].wrapping_add(1);
@@ -205,7 +205,7 @@ fn set_and_get(channels: &Channels, scratch: &mut [u8]) -> nix::Result<()> {
 
 // ---- a process with a limit of CPU time ----
 
-/// Microseconds in each period. What a process runs beyond its share, up to a tick, takes as many periods to make up for.
+/// Microseconds per period of 100 ms. A process that overruns its share, by up to a tick, is throttled for many.
 const CPU_MAX: &str = "1000 100000";
 const PERIOD: u64 = 100_000_000;
 const PAUSES: u64 = 12;
@@ -314,7 +314,7 @@ impl Shared {
     }
 }
 
-/// During how many of the pauses of the slow process a call of the other one takes more than half of them.
+/// Returns how many pauses of the slow process overlap a call of the other one for more than half of the pause.
 fn delaying_pauses(limited: &Cgroup, slow: Operation, other: Operation) -> Result<usize> {
     let (channels, shared) = (Channels::new()?, Shared::new()?);
     let slow = shared.slow(&channels, slow)?;
@@ -344,8 +344,8 @@ fn delaying_pauses(limited: &Cgroup, slow: Operation, other: Operation) -> Resul
     Ok(delaying)
 }
 
-/// The calls of the other process end while the slow one stands still. During a few pauses the machine may have had one of
-/// its own; during many of them in one attempt, but not in two.
+/// The calls of the other process must end while the slow one is throttled. Pauses of the machine delay calls, too:
+/// many delays are permitted in one of two attempts, but not in both.
 fn beside_throttled(context: &Context, slow: Operation, other: Operation) -> Result<()> {
     const FEW: usize = PAUSES as usize / 4 - 1;
     let home = context.cgroup()?;
@@ -361,7 +361,7 @@ fn beside_throttled(context: &Context, slow: Operation, other: Operation) -> Res
     }
     ensure!(
         delaying <= FEW,
-        "{delaying} of {PAUSES} pauses of the slow process delayed a call, twice more than {FEW}"
+        "{delaying} of {PAUSES} pauses delayed a call in the second attempt, and more than {FEW} in the first"
     );
     Ok(())
 }
@@ -386,7 +386,7 @@ fn a_map_is_used_beside_a_throttled_reader(context: &Context) -> Result<()> {
     beside_throttled(context, get_many, set_and_get)
 }
 
-/// The first open allocates the session, and the second one waits for that: as long as the first one likes.
+/// The second open waits while the first one, which is throttled, allocates the session. A signal ends the wait.
 fn an_open_of_a_ring_beside_a_throttled_one_is_interrupted(context: &Context) -> Result<()> {
     const LARGE: u64 = 64 << 20;
     let home = context.cgroup()?;
@@ -489,8 +489,8 @@ fn receiver(end: &OwnedFd, words: &SharedWords, word: usize) -> Result<Child<()>
     })
 }
 
-/// The first of two receivers is stopped as data arrives, which it or the other one then takes; all that arrives later is
-/// taken by the other.
+/// Stops the first of two receivers while data arrives. Either receiver may take that data; only the second one takes
+/// the data that arrives later.
 fn receive_beside_stopped(sender: &OwnedFd, ends: [&OwnedFd; 2]) -> Result<()> {
     let words = SharedWords::new(2)?;
     let first = receiver(ends[0], &words, 0)?;

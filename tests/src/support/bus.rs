@@ -359,3 +359,13 @@ pub fn sleeping_receiver(end: &OwnedFd) -> Result<Child<Result<Vec<u8>, i32>>> {
     child.wait_asleep_in(Call::Read)?;
     Ok(child)
 }
+
+/// As sleeping_receiver(), for a sender.
+pub fn sleeping_sender(end: &OwnedFd, bytes: &[u8]) -> Result<Child<Result<(), i32>>> {
+    set_blocking(end)?;
+    let child = spawn_keeping("a sender", &[end.as_fd()], || {
+        Ok(send(end, bytes).map_err(|errno| errno as i32))
+    })?;
+    child.wait_asleep_in(Call::Write)?;
+    Ok(child)
+}

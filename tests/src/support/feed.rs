@@ -132,8 +132,8 @@ fn from_zero(info: Info) -> Info {
     }
 }
 
-/// The state of a feed with a consumer and one publisher, at two times: no count has decreased, and each packet was
-/// counted with its number, except one in progress.
+/// Two states of a feed with a consumer and one publisher: no count has decreased, and each number given to a packet is
+/// counted as published or lost, except that of one packet in progress.
 pub fn expect_growth(earlier: &Info, later: &Info) -> Result<()> {
     let counts = |info: &Info| {
         [
@@ -154,7 +154,8 @@ pub fn expect_growth(earlier: &Info, later: &Info) -> Result<()> {
     let counted = |info: &Info| info.published + info.lost;
     ensure!(
         counted(earlier) <= later.sequence && later.sequence <= counted(later) + 1,
-        "the number of the next packet is none of {} to {} + 1",
+        "the next sequence {} is not between {} and {} + 1",
+        later.sequence,
         counted(earlier),
         counted(later)
     );

@@ -103,9 +103,9 @@ pub fn free_pages() -> Result<u64> {
 }
 
 /// Fails if `body` leaks a page per round when it runs for `rounds` rounds. Free pages vary by less than a hundred by
-/// themselves, so 500 rounds show such a leak. Skips the test with KASAN. `body` gets a number of rounds, after which it
-/// waits for what ends later: the kernel keeps per-CPU memory for as many cgroups as have existed at once, and where it is
-/// slow, the removed ones are many.
+/// themselves, so 500 rounds show such a leak. Skips the test with KASAN. Calls `body` with 50 rounds at a time, and
+/// `body` waits until what it removed is freed: the kernel keeps per-CPU memory for the largest number of cgroups that
+/// ever existed at once.
 pub fn expect_no_page_leak(rounds: usize, mut body: impl FnMut(usize) -> Result<()>) -> Result<()> {
     const AT_ONCE: usize = 50;
     let tolerance = rounds as u64 / 4;
