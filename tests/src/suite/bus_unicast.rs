@@ -367,7 +367,7 @@ fn a_batch_that_empties_the_bus_wakes_a_sender(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let filler = buses.create(unicast())?;
     let subscriber = buses.subscribe(with_policy(0))?;
-    set_format(&subscriber, BATCHED.into()).context("the format")?;
+    set_format(&subscriber, BATCHED).context("the format")?;
     for length in [512, 512, 512, 512, 512, 512, 64] {
         send(&filler, &content(1, length)).context("sending")?;
     }

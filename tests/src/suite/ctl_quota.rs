@@ -14,7 +14,7 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, read_all, write_all};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::{Child, spawn};
+use crate::support::child::spawn;
 use crate::support::container::spawn_in_user_namespace;
 use crate::support::credentials::{
     become_namespaces_root, become_user, become_user_namespace_root, drop_capabilities,
@@ -55,7 +55,6 @@ topic!(
         the_default_pipe_is_charged,
         a_rejected_user_charge_leaves_the_scope_unchanged,
         a_rejected_scope_charge_leaves_the_user_unchanged,
-        a_call_beyond_the_limit_of_a_user_does_not_affect_another_user,
     ],
 );
 
@@ -527,38 +526,4 @@ fn a_rejected_scope_charge_leaves_the_user_unchanged(_: &Context) -> Result<()> 
         let _two = ctl.create("two").context("the second of the user")?;
         expect("a third", ctl.create("three").map(drop), FULL)
     })
-}
-
-/// A refused call counts until it is taken back. Other users, always beyond their own limit, ask for all bytes of the
-/// scope: that must not make a call of this user exceed the limit of the scope.
-fn a_call_beyond_the_limit_of_a_user_does_not_affect_another_user(_: &Context) -> Result<()> {
-    const ROUNDS: usize = 5000;
-    let _user = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
-    let _scope = Parameter::set("scope_max_bytes", 8 * CAPACITY as u64)?;
-    let greedy = || {
-        spawn("a user beyond its limit", || {
-            become_user(OTHER)?;
-            let ctl = Ctl::new()?;
-            loop {
-                let opened = with_capacity(&ctl, "large", 8 * CAPACITY).map(drop);
-                expect("a large channel", opened, FULL)?;
-            }
-        })
-    };
-    let others: [Child<()>; 2] = [greedy()?, greedy()?];
-    as_user(USER, |ctl| {
-        for round in 0..ROUNDS {
-            let opened = ctl.create("small").map(drop);
-            expect(
-                &format!("channel {round} within the limits"),
-                opened,
-                Ok(()),
-            )?;
-        }
-        Ok(())
-    })?;
-    for other in others {
-        other.kill()?;
-    }
-    Ok(())
 }

@@ -167,16 +167,22 @@ fn for_each(body: impl Fn(&mut Shown) -> Result<()>) -> Result<()> {
     expect_no_objects()
 }
 
-/// Runs `body` while another thread makes the kernel write to the object.
+/// Runs `body` while another thread makes the kernel write to the object. First that thread has written once: a thread
+/// that begins maps memory for itself, which may take the place of a page that `body` has unmapped.
 fn while_advancing(shown: &Shown, body: impl FnOnce() -> Result<()>) -> Result<()> {
-    let done = AtomicBool::new(false);
+    let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let advancing = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                (shown.advance)()?;
+                let advanced = (shown.advance)();
+                begun.store(true, Ordering::Relaxed);
+                advanced?;
             }
             anyhow::Ok(())
         });
+        while !begun.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
         let result = body();
         done.store(true, Ordering::Relaxed);
         advancing.join().expect("the thread does not panic")?;
