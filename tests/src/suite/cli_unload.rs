@@ -26,6 +26,7 @@ fn while_in_use(arguments: &str) -> String {
     format!(
         "sluice pipe create frames
         sleep 1000 <> /dev/sluice/pipe &
+        until [[ $(</proc/$!/comm) == sleep ]]; do sleep 0.01; done
         status=0
         sluice unload {arguments} || status=$?
         kill $!
