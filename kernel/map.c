@@ -523,11 +523,6 @@ static void map_unnamed(struct sluice_channel *channel)
 		sluice_stream_unnamed(map->stream);
 }
 
-static int map_init(void)
-{
-	return sluice_map_expiry_start();
-}
-
 /* The callbacks of the last maps are in this module. */
 static void map_exit(void)
 {
@@ -551,7 +546,7 @@ const struct sluice_kind sluice_map_kind = {
 	.name		= "map",
 	.file_name	= "[sluice-map]",
 	.fops		= &map_fops,
-	.init		= map_init,
+	.init		= sluice_map_expiry_start,
 	.exit		= map_exit,
 	.create		= map_create,
 	.free		= sluice_map_free,

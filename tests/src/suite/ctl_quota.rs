@@ -492,7 +492,6 @@ fn the_default_pipe_is_charged(context: &Context) -> Result<()> {
     })
 }
 
-/// The scope is charged first, and must be uncharged when the user's limit rejects the channel.
 fn a_rejected_user_charge_leaves_the_scope_unchanged(_: &Context) -> Result<()> {
     let _user = Parameter::set("user_max_channels", 1)?;
     let _scope = Parameter::set("scope_max_channels", 3)?;
@@ -510,6 +509,7 @@ fn a_rejected_user_charge_leaves_the_scope_unchanged(_: &Context) -> Result<()> 
     expect("a fourth", more, Err(Errno::ENOSPC))
 }
 
+/// The user is charged first, and must be uncharged when the scope's limit rejects the channel.
 fn a_rejected_scope_charge_leaves_the_user_unchanged(_: &Context) -> Result<()> {
     let _user = Parameter::set("user_max_channels", 2)?;
     let scope = Parameter::set("scope_max_channels", 1)?;

@@ -210,6 +210,28 @@ const CPU_MAX: &str = "1000 100000";
 const PERIOD: u64 = 100_000_000;
 const PAUSES: u64 = 12;
 
+/// A cgroup that can have a `cpu.max`, on a kernel that throttles also within a call, until this is dropped.
+struct Throttling {
+    limited: Cgroup,
+    _controller: Controller,
+    _preemption: FullPreemption,
+}
+
+impl Throttling {
+    fn begin(home: &Cgroup) -> Result<Self> {
+        let controller = Controller::enable_for_children(home, "cpu")?;
+        let limited = home.create_child("limited")?;
+        if !limited.path().join("cpu.max").exists() {
+            return Err(skip("cgroups have no cpu.max (CONFIG_CFS_BANDWIDTH)"));
+        }
+        Ok(Throttling {
+            limited,
+            _controller: controller,
+            _preemption: FullPreemption::begin()?,
+        })
+    }
+}
+
 /// Nanoseconds since a moment that the processes share.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Span {
@@ -348,16 +370,10 @@ fn delaying_pauses(limited: &Cgroup, slow: Operation, other: Operation) -> Resul
 /// many delays are permitted in one of two attempts, but not in both.
 fn beside_throttled(context: &Context, slow: Operation, other: Operation) -> Result<()> {
     const FEW: usize = PAUSES as usize / 4 - 1;
-    let home = context.cgroup()?;
-    let _controller = Controller::enable_for_children(home, "cpu")?;
-    let limited = home.create_child("limited")?;
-    if !limited.path().join("cpu.max").exists() {
-        return Err(skip("cgroups have no cpu.max (CONFIG_CFS_BANDWIDTH)"));
-    }
-    let _preemption = FullPreemption::begin()?;
-    let mut delaying = delaying_pauses(&limited, slow, other)?;
+    let Throttling { limited, .. } = &Throttling::begin(context.cgroup()?)?;
+    let mut delaying = delaying_pauses(limited, slow, other)?;
     if delaying > FEW {
-        delaying = delaying_pauses(&limited, slow, other)?;
+        delaying = delaying_pauses(limited, slow, other)?;
     }
     ensure!(
         delaying <= FEW,
@@ -390,12 +406,7 @@ fn a_map_is_used_beside_a_throttled_reader(context: &Context) -> Result<()> {
 fn an_open_of_a_ring_beside_a_throttled_one_is_interrupted(context: &Context) -> Result<()> {
     const LARGE: u64 = 64 << 20;
     let home = context.cgroup()?;
-    let _controller = Controller::enable_for_children(home, "cpu")?;
-    let limited = home.create_child("limited")?;
-    if !limited.path().join("cpu.max").exists() {
-        return Err(skip("cgroups have no cpu.max (CONFIG_CFS_BANDWIDTH)"));
-    }
-    let _preemption = FullPreemption::begin()?;
+    let Throttling { limited, .. } = &Throttling::begin(home)?;
     let directory = home.directory()?;
     let open = |role: Role| -> Result<Result<(), i32>> {
         let request = Open {
