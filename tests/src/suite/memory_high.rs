@@ -7,7 +7,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use nix::errno::Errno;
 use nix::unistd::{Pid, read, write};
 
 use crate::registry::{Context, topic};
@@ -23,6 +22,7 @@ use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::map::{self, Op, STEP_SET, Step};
 use crate::support::memcg::{Accounts, lock_memory, set_memory_high};
 use crate::support::memory::PAGE;
+use crate::support::shared_channels::{open_shared, unless_blocked};
 use crate::support::time::{eventually, scaled};
 
 topic!(
@@ -59,16 +59,7 @@ struct Channels {
 impl Channels {
     fn new() -> Result<Self> {
         let ctl = Ctl::new()?;
-        let open = |kind, flags, params, capacity| {
-            let request = Open::new("shared", flags | CREATE | NONBLOCK);
-            let opened = ctl.open(Open {
-                kind,
-                params,
-                capacity,
-                ..request
-            });
-            opened.with_context(|| format!("opening a channel of kind {kind}"))
-        };
+        let open = |kind, flags, params, capacity| open_shared(&ctl, kind, flags, params, capacity);
         let policy = with_policy(DROP);
         let policy = std::ptr::from_ref(&policy) as u64;
         Ok(Channels {
@@ -103,34 +94,26 @@ type Scratch = [u8];
 
 type Operation = fn(&Channels, &mut Scratch) -> nix::Result<()>;
 
-/// A full or an empty channel is no error here.
-fn unless_blocked(result: nix::Result<usize>) -> nix::Result<()> {
-    match result {
-        Err(Errno::EAGAIN) => Ok(()),
-        other => other.map(drop),
-    }
-}
-
 /// Fills a pipe whose pages are new. Other writers of a pipe wait meanwhile, as those of pipe(2).
 fn fill_pipe(channels: &Channels, scratch: &mut Scratch) -> nix::Result<()> {
     for capacity in [PAGE as u64, MIB] {
         // It may have too many bytes, or be in use.
         let _ = ioctl::set(&channels.pipe, SET_CAPACITY, capacity);
     }
-    unless_blocked(write(&channels.pipe, &scratch[..MIB as usize]))
+    unless_blocked(write(&channels.pipe, &scratch[..MIB as usize])).map(drop)
 }
 
 fn read_pipe(channels: &Channels, scratch: &mut Scratch) -> nix::Result<()> {
-    unless_blocked(read(&channels.pipe, scratch))
+    unless_blocked(read(&channels.pipe, scratch)).map(drop)
 }
 
 fn send_long(channels: &Channels, scratch: &mut Scratch) -> nix::Result<()> {
-    unless_blocked(write(&channels.sender, &scratch[..bus::longest()]))
+    unless_blocked(write(&channels.sender, &scratch[..bus::longest()])).map(drop)
 }
 
 fn send_and_receive(channels: &Channels, scratch: &mut Scratch) -> nix::Result<()> {
     unless_blocked(write(&channels.sender, &scratch[..64]))?;
-    unless_blocked(read(&channels.subscriber, scratch))
+    unless_blocked(read(&channels.subscriber, scratch)).map(drop)
 }
 
 fn set_many(channels: &Channels, scratch: &mut Scratch) -> nix::Result<()> {

@@ -20,9 +20,7 @@ use crate::support::channel::{read_some, set_blocking};
 use crate::support::check::{expect, note, skip};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::controller::Controller;
-use crate::support::ctl::{
-    BOTH, CREATE, Ctl, KIND_BUS, KIND_MAP, KIND_PIPE, NONBLOCK, Open, READ, WRITE,
-};
+use crate::support::ctl::{BOTH, CREATE, Ctl, KIND_BUS, KIND_MAP, KIND_PIPE, Open, READ, WRITE};
 use crate::support::event::Event;
 use crate::support::ioctl::{bytes_waiting, raw};
 use crate::support::map::{self, GET, Op, STEP_SET, Step};
@@ -30,6 +28,7 @@ use crate::support::proc::{self, Call};
 use crate::support::ring::{self, Rings, Role};
 use crate::support::sched::FullPreemption;
 use crate::support::shared::SharedWords;
+use crate::support::shared_channels::{open_shared, unless_blocked};
 use crate::support::signals::{interrupt, spawn_blocked_keeping};
 use crate::support::time::{Deadline, eventually};
 
@@ -70,14 +69,7 @@ impl Channels {
     fn new() -> Result<Self> {
         let ctl = Ctl::new()?;
         let open = |kind, flags, params, capacity: usize| {
-            let request = Open::new("shared", flags | CREATE | NONBLOCK);
-            let opened = ctl.open(Open {
-                kind,
-                params,
-                capacity: capacity as u64,
-                ..request
-            });
-            opened.with_context(|| format!("opening a channel of kind {kind}"))
+            open_shared(&ctl, kind, flags, params, capacity as u64)
         };
         let policy = with_policy(DROP);
         let policy = std::ptr::from_ref(&policy) as u64;
@@ -111,14 +103,6 @@ impl Channels {
 }
 
 type Operation = fn(&Channels, &mut [u8]) -> nix::Result<()>;
-
-/// A full or an empty channel is no error here.
-fn unless_blocked(result: nix::Result<usize>) -> nix::Result<Option<usize>> {
-    match result {
-        Err(Errno::EAGAIN) => Ok(None),
-        other => other.map(Some),
-    }
-}
 
 /// All of the capacity at once: the longest calls.
 fn write_pipe(channels: &Channels, scratch: &mut [u8]) -> nix::Result<()> {

@@ -38,6 +38,7 @@ pub mod requests;
 pub mod restored;
 pub mod ring;
 pub mod sched;
+pub mod shared_channels;
 pub mod shell;
 pub mod signals;
 pub mod store;
